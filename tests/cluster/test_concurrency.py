@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several threads on one context, late ranks, and ranks that compute in between."""
+"""Several threads on one context, late ranks, and ranks that compute between operations."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def bed() -> Iterator[Testbed]:
 @pytest.mark.parametrize("algorithm", ["ring", "recursive-doubling", "halving-doubling"])
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_large_messages_in_any_order(bed: Testbed, ranks: int, algorithm: str, plan: str) -> None:
-    """Four operations in flight, larger than all socket buffers together, started in an order
-    that differs from rank to rank: none waits for ever behind another."""
+    """Four operations are in flight, larger than all socket buffers together, and started in an order
+    that differs from rank to rank. None waits for ever behind another."""
     job.run(
         bed,
         ranks,
@@ -41,7 +41,7 @@ def test_large_messages_in_any_order(bed: Testbed, ranks: int, algorithm: str, p
 
 
 def test_large_beside_small(bed: Testbed) -> None:
-    """Sizes that differ from one operation to the next, so that large and small ones meet."""
+    """Sizes differ from one operation to the next, so that large and small ones meet."""
     elements = f"{8 * MIB},1,{MIB},1000,{16 * MIB},0,16384"
     job.run(bed, 4, elements=elements, operations=14, threads=5, rails=BOTH, timeout=50000)
 
@@ -49,7 +49,7 @@ def test_large_beside_small(bed: Testbed) -> None:
 @pytest.mark.parametrize("plan", ["stripe", "slice"])
 @pytest.mark.parametrize("algorithm", ["auto", "ring"])
 def test_small_messages_and_pauses(bed: Testbed, algorithm: str, plan: str) -> None:
-    """Ranks compute for a while between operations, in threads of their own time."""
+    """Ranks compute for a while between operations; each thread has pauses of its own."""
     job.run(
         bed,
         4,
@@ -77,17 +77,17 @@ def test_small_messages_without_pauses(bed: Testbed) -> None:
 
 
 def test_long_pauses(bed: Testbed) -> None:
-    """As in training: 0 to 300 ms of computing between large operations."""
+    """As in training, ranks compute for 0 to 300 ms between large operations."""
     job.run(bed, 4, elements=f"{2 * MIB},100", operations=12, pause="0:300", rails=BOTH, report=4)
 
 
-# A rank that does not call makes the others wait, and not buffer. Beside what the same run without
-# the late rank takes at its peak, a rank may need the unposted data that its two neighbours may send
-# without asking (2 MiB each), the copies that it retains for them (256 KiB each), and what the
-# allocator makes of it. A message is 32 MiB.
+# A rank that does not call makes the others wait, and not buffer. Compared with the peak of the same
+# run without the late rank, a rank may need more memory only for the unposted data that its two
+# neighbours may send without asking (2 MiB each), the copies that it retains for them (256 KiB each),
+# and the allocator's overhead. A message is 32 MiB.
 LATE_MAY_TAKE = 6144  # KiB
-# And, for each operation, what is underway and cannot go on: of a ring of three the partial sums of
-# one window, by the other algorithms those of the rounds that are at work.
+# In addition, each operation may have data in flight that cannot continue: with a ring of three the
+# partial sums of one window, with the other algorithms those of the current rounds.
 WINDOW = {"ring": 1024}  # KiB
 OTHER_WINDOW = 4096  # KiB
 
@@ -117,8 +117,8 @@ def check_growth(punctual: list[job.Job], late: job.Job, limit: int) -> None:
 
 
 def test_memory_of_many_messages_for_a_late_rank(bed: Testbed) -> None:
-    """Many tags at once, each with data for a rank that comes late: 16 MiB. How many are at work at
-    a time is chance, and the peaks of two punctual runs differ by up to 5 MiB."""
+    """Many tags are in flight, each with data for a rank that comes late: 16 MiB in total. How many are
+    active at a time is chance, and the peaks of two punctual runs differ by up to 5 MiB."""
     algorithm = "recursive-doubling"
     options: dict[str, Any] = {
         "elements": 64000,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench/cores: what it concludes, its tables, what it leaves out, and a whole run."""
+"""bench/cores: its conclusions, its tables, what it leaves out, and a whole run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MIB = 1 << 20
 def made_results(
     config: str, iperf3_gbits: float, busy: float | None = 4, hosts: int = 4, cores: int = 16
 ) -> Measured:
-    """nezha takes 1 ms and then 2 ms, for 8 MiB; a host's iperf3 has that many Gbit/s."""
+    """nezha takes 1 ms and then 2 ms for 8 MiB; a host's iperf3 has this many Gbit/s."""
     rates = rates_of(network_of(config))
     peers = make_peers([NEZHA, "gloo-ring", IPERF3], Network(hosts, rates))
     results = Measured({"cores": cores}, hosts, rates, peers, [8 * MIB], repeat=2)
@@ -91,7 +91,7 @@ def test_of_a_machine_that_is_not_quiet() -> None:
 
 
 def test_limit_of_the_wires() -> None:
-    """A rail of 10 Gbit/s allows four ranks 797 MB/s of message."""
+    """A rail of 10 Gbit/s limits an allreduce of four ranks to 797 MB/s."""
     assert wires(made_results("10g", 1), 8 * MIB) == pytest.approx(797, abs=0.5)
     assert wires(made_results("10gx4", 1), 8 * MIB) == pytest.approx(4 * 797, abs=2)
     assert wires(made_results("10g+none", 1), 8 * MIB) is None
@@ -107,7 +107,7 @@ def test_streams_of_a_rail() -> None:
 
 
 def test_connections_of_a_ring() -> None:
-    """As many as fast rails want and the cores are enough for, by two processes each."""
+    """As many connections as fast rails need and the cores can serve, with two processes each."""
     ten, forty = 10 * 10**9, 40 * 10**9
     assert connections_of([ten], hosts=4, cores=64) == 1
     assert connections_of([forty], hosts=4, cores=64) == 4
@@ -143,7 +143,7 @@ def test_overview() -> None:
     assert ["10g", "8", "MiB", "6291", "2796", "1000", "797", "wires"] in cells
     assert ["10gx2", "8", "MiB", "12583", "2796", "1000", "1594", "machine"] in cells
     assert ["10g+none", "8", "MiB", "6291", "2796", "1000", "none", "machine"] in cells
-    # nezha takes half of the time that it takes on one rail, and a quarter of Gloo's
+    # nezha takes half the time of one rail, and a quarter of Gloo's
     assert ["10gx2", "8", "MiB", "2.00", "4.00"] in cells
     assert ["10g+none", "8", "MiB", "-", "2.00"] in cells
 
@@ -193,12 +193,12 @@ def test_rail_threads_of_the_environment() -> None:
 
 def assert_sane(row: dict, limit: float) -> None:
     assert row["p50_us"] > 0 and row["cpu_s"] > 0, row
-    assert row["p50_us"] > 0.7 * limit, row  # shapers let through some at once
+    assert row["p50_us"] > 0.7 * limit, row  # shapers let some bytes through at full speed
     assert 0 < row["busy_cores"] < HERE + 0.5, row
 
 
 def test_a_whole_run(tmp_path: Path) -> None:
-    """Every peer on two rails: there is a figure of each in every column."""
+    """Every peer on two rails has a figure in every column."""
     how = ["--hosts", "2", "--config", "5g,5g+5g", "--sizes", "4M,8M", "--repeat", "1", "--seconds", "0.3"]
     done = call(*how, "--out", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -211,7 +211,7 @@ def test_a_whole_run(tmp_path: Path) -> None:
     for row in both.measurements:
         assert_sane(row, both.wire_limit(both.configs[0], row["bytes"]) or 0)
     short, long = (row["p50_us"] for row in both.measurements if row["config"] == "iperf3")
-    assert long == pytest.approx(2 * short)  # one ring, whose rate stands for all sizes
+    assert long == pytest.approx(2 * short)  # one ring, whose rate is used for all sizes
     cells = cells_of(done.stdout)
     for key in keys:  # speed, part of the wire limit, CPU time and busy cores
         figures = [row for row in cells if row[:1] == [key] and len(row) == 3]
@@ -224,7 +224,7 @@ def test_a_whole_run(tmp_path: Path) -> None:
 
 
 def path_without(words: Sequence[str], folder: Path) -> str:
-    """For PATH: all programs but those whose names begin so."""
+    """A PATH with all programs except those whose names begin with these words."""
     folder.mkdir()
     for program in Path("/usr/bin").iterdir():
         if not program.name.startswith(tuple(words)):
@@ -233,7 +233,7 @@ def path_without(words: Sequence[str], folder: Path) -> str:
 
 
 def test_without_packages(tmp_path: Path) -> None:
-    """The peers that are there are measured, and the others are named with the reason."""
+    """The installed peers are measured, and the others are named with the reason."""
     how = ["--hosts", "2", "--config", "1g", "--sizes", "1M", "--repeat", "1", "--seconds", "0.05"]
     peers = ["--peers", "nezha,ompi,iperf3", "--out", str(tmp_path / "out")]
     done = call(*how, *peers, PATH=path_without(["iperf3", "mpirun"], tmp_path / "bin"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks whose standard descriptors are closed or broken, and that meet on a Redis server."""
+"""Ranks whose standard descriptors are closed or broken, and that use a Redis server as their store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import job
 import pytest
 from testbed import Testbed
 
-HOST = "10.250.0.254"  # the switch's, on the management network
+HOST = "10.250.0.254"  # the switch's address on the management network
 # The shell's redirections of the ranks' descriptors, by case.
 CLOSED = {
     "stdin": "<&-",
@@ -58,7 +58,7 @@ def redis(bed: Testbed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
 
 
 def start(bed: Testbed, store: str, until: Path, before: list[str]) -> job.Job:
-    """Ranks that log a lot and check their results. What stands `before` is for rank 0's program."""
+    """Starts ranks that log a lot and check their results. `before` precedes the program of rank 0."""
     running = job.Job(bed)
     worker = [
         *(job.WORKER, "--store", store, "--rails", "tcp:eth0", "--elements", "10,100000"),
@@ -77,7 +77,7 @@ def open_descriptors(pid: int) -> dict[int, str]:
 
 
 def signals(pid: int, kind: str) -> int:
-    """A set of signals of the process's first thread, as proc(5) has it."""
+    """A set of signals of the process's first thread, in the form of proc(5)."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(f"{kind}:"):
             return int(line.split()[1], 16)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that disagree: an error on every rank, long before the deadline, that says who wants what."""
+"""When ranks disagree, every rank has an error that says who wants what, long before the deadline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RAILS = ["eth0", "eth1"]
 BOTH = job.rails_option(RAILS)
 MIB = 1 << 18  # elements
 DEADLINE = 40_000  # ms
-LONG_BEFORE = 20  # seconds, on a machine with other work
+LONG_BEFORE = 20  # seconds, on a machine that has other work
 
 
 @pytest.fixture(scope="module")
@@ -25,17 +25,17 @@ def bed() -> Iterator[Testbed]:
 
 
 def options_for(work: job.Job, **others: Any) -> dict[str, Any]:
-    """Whoever fails first stays until all have: a rank that comes late is to find it."""
+    """The rank that fails first stays until all have failed, so that a rank that comes late finds it."""
     return {"rails": BOTH, "timeout": DEADLINE, "stay": work.stop_file} | others
 
 
 def check_errors(work: job.Job, *parts: str) -> None:
-    """Every rank's error has all of these, and takes no rank for lost."""
+    """Every rank's error contains all of these parts, and no rank is reported as lost."""
     for rank in work.ranks:
         error = rank.wait_for("error", timeout=LONG_BEFORE)
         what = error["what"]
         assert all(part in what for part in parts), f"{parts}\n{work.told()}"
-        # It was found at one rank, and is told by all.
+        # One rank finds the error, but all ranks report it.
         assert not re.search(r"\bthis (is|rank|process|host|device)\b|\bhere\b", what), work.told()
         assert error["ranks"] == [], work.told()
     work.stop()
@@ -69,7 +69,7 @@ def call(elements: int, algorithm: str = "auto") -> dict[str, Any]:
 )
 @pytest.mark.parametrize("ranks", [2, 4, 6, 7])
 def test_operations(bed: Testbed, ranks: int, usual: dict[str, Any], other: dict[str, Any]) -> None:
-    """One rank calls something else, whether or not the others exchange anything with it."""
+    """One rank calls something else, whether or not the others exchange messages with it."""
     with job.Job(bed, ranks) as work:
         work.start([*range(ranks - 1)], **options_for(work, **usual))
         work.start([ranks - 1], **options_for(work, **other))
@@ -91,7 +91,7 @@ def test_algorithms_of_any_rank(bed: Testbed, ranks: int, differing: int) -> Non
 
 
 def test_settings_of_rank_0(bed: Testbed) -> None:
-    """Ranks that are given none take them."""
+    """Ranks without settings of their own adopt those of rank 0."""
     given = {"NEZHA_PLAN": "slice", "NEZHA_SHARES": "7,1", "NEZHA_ALGORITHM": "ring"}
     with job.Job(bed, 3) as work:
         options: dict[str, Any] = {"elements": 4 * MIB, "operations": 2, "rails": BOTH}
@@ -100,7 +100,7 @@ def test_settings_of_rank_0(bed: Testbed) -> None:
         work.start([2], **options)
         work.succeed()
         for rank in work.ranks:
-            # of the second operation: in the first, links are still made
+            # from the second operation; links are still made in the first
             before, after = (event["rails"] for event in rank.all("done"))
             large, small = (b["sent"] - a["sent"] for a, b in zip(before, after))
             assert 6 <= large / small <= 8, work.told()
@@ -112,7 +112,7 @@ def test_what_the_code_gives_goes_first(bed: Testbed) -> None:
         options: dict[str, Any] = {"elements": 1000, "rails": BOTH, "plan": "stripe"}
         work.start([0], env=env, algorithm="ring", **options)
         work.start([1], algorithm="ring", **options)
-        # The algorithm of rank 0's environment is the default of rank 1's operations, too.
+        # The algorithm in rank 0's environment is also the default for rank 1's operations.
         work.succeed()
 
 
@@ -150,7 +150,7 @@ def test_rails_and_timeout_of_the_environment(bed: Testbed) -> None:
 def test_settings(
     bed: Testbed, rank0: dict[str, Any], other: dict[str, Any], parts: tuple[str, ...]
 ) -> None:
-    """Every rank learns which rank cannot join and why, also those that need nothing of it."""
+    """Every rank learns which rank cannot join and why, also ranks that need nothing from it."""
     with job.Job(bed, 5) as work:
         options = options_for(work, elements=1000)
         work.start([0], **options | rank0)
@@ -161,7 +161,7 @@ def test_settings(
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_two_processes_of_one_rank(bed: Testbed, number: int) -> None:
-    """Whoever comes first: both are named, on every rank. Rank 3 is missing for it."""
+    """The ranks' errors name both processes, whichever came first. Therefore rank 3 is missing."""
     with job.Job(bed, 4) as work:
         options = options_for(work, elements=1000)
         work.start([0, 1, 2], **options)
@@ -201,7 +201,7 @@ def test_no_rail_in_common(bed: Testbed, differing: int) -> None:
 
 
 def test_rank_0_that_cannot_join(bed: Testbed) -> None:
-    """Those that wait for its settings learn why there are none."""
+    """Ranks that wait for the settings of rank 0 learn why there are none."""
     with job.Job(bed, 3) as work:
         options = options_for(work, elements=1000)
         work.start([1, 2], **options)

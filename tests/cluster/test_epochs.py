@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An engine that is lost under operations, while the hosts go on: nobody notices but by the time.
+"""An engine is lost during operations, while the hosts go on; only the time shows it.
 
-The engine is one for tests (epochs/star.h): a process that adds up what ranks send it, on a rail of
-its own. All faults come from outside the processes.
+The engine exists for these tests only (epochs/star.h): a process that sums what ranks send it, on a
+rail of its own. All faults come from outside the processes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HOST = str(job.BUILD / "tests" / "cluster_epoch_host")
 RAILS = ["eth0", "eth1"]
 STAR_RAIL = "eth2"
 RANKS = 3
-STAR = RANKS  # the host that the star is on
+STAR = RANKS  # the star's host
 PORT = 7300
 KIB = 1 << 8  # elements
 
@@ -56,7 +56,7 @@ class Work:
         star.wait_for("serves")
 
     def start(self, elements: int, operations: int, threads: int = 1, pause: int = 0) -> None:
-        """Without `operations` they go on until stop()."""
+        """Starts the ranks. Without `operations` they run until stop()."""
         self.start_star()
         address = self.bed.rail(STAR_RAIL).address(STAR)
         for rank in range(RANKS):
@@ -76,7 +76,7 @@ class Work:
         return done["sums"] if done else 0
 
     def await_sums(self, more: int) -> None:
-        """The star carries some of what each rank does, from now on."""
+        """Waits until the star has carried some data for each rank, from now on."""
         goals = [self.sums(rank) + more for rank in range(RANKS)]
         job.await_that(
             f"{more} sums of the star",
@@ -98,7 +98,7 @@ class Work:
         return any(rank.process.returncode is not None for rank in self.ranks)
 
     def succeed(self) -> None:
-        """All results are right, and the same bits on all ranks."""
+        """All results are right, with the same bits on all ranks."""
         for rank in self.ranks:
             assert rank.process.wait(job.PATIENCE) == 0, self.told()
         hashes = [
@@ -111,12 +111,12 @@ class Work:
         return [rank.wait_for("end")["losses"] for rank in self.ranks]
 
     def pieces(self) -> int:
-        """That were given by ranks that had them, or reduced again."""
+        """The number of pieces that ranks supplied or reduced again."""
         text = self.ranks[0].process.stderr
         return sum(map(int, re.findall(r"some of them in (\d+) pieces", text)))
 
     def well_into_it(self) -> None:
-        """The star is at work on something that all ranks are in."""
+        """Waits until the star works on an operation that all ranks have entered."""
 
         def sent() -> int:
             return self.bed.counters(STAR, STAR_RAIL)["tx_bytes"]
@@ -135,7 +135,7 @@ def work(bed: Testbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 def test_the_star_dies_and_returns(work: Work) -> None:
-    """Under four threads, at any point of their operations; and is used again each time."""
+    """The star dies at any point of four threads' operations, and is used again each time."""
     work.start(elements=200 * KIB, operations=0, threads=4, pause=3)
     for _ in range(20 if job.LONG else 3):
         work.await_sums(20)
@@ -149,7 +149,7 @@ def test_the_star_dies_and_returns(work: Work) -> None:
 
 
 def test_ranks_are_late(work: Work) -> None:
-    """Some have not come to what others have begun, or have returned from it."""
+    """Some ranks have not entered what others have begun, or have already returned from it."""
     work.start(elements=40 * KIB, operations=10, threads=4, pause=300)
     work.await_sums(1)
     work.stars[-1].kill()
@@ -160,7 +160,7 @@ def test_ranks_are_late(work: Work) -> None:
 
 @pytest.mark.parametrize("how", ["carrier", "silent"] if job.LONG else ["silent"])
 def test_one_host_loses_the_star(bed: Testbed, work: Work, how: str) -> None:
-    """In the middle of 64 MiB: what it lacks it gets from the others, in their bits."""
+    """In the middle of 64 MiB, one host gets the missing results from the others, with their bits."""
     work.start(elements=64 << 10 << 8, operations=0)
     work.well_into_it()
     bed.cut(1, STAR_RAIL, how)
@@ -170,7 +170,7 @@ def test_one_host_loses_the_star(bed: Testbed, work: Work, how: str) -> None:
 
 
 def test_a_rail_dies_too(bed: Testbed, work: Work) -> None:
-    """While the hosts do what the star has left, one of their rails goes, on one host."""
+    """While the hosts do the star's remaining work, one host loses a rail."""
     work.start(elements=8 << 10 << 8, operations=6, threads=2)
     work.well_into_it()
     work.stars[-1].kill()
@@ -181,7 +181,7 @@ def test_a_rail_dies_too(bed: Testbed, work: Work) -> None:
 
 @pytest.mark.parametrize("victim", [0, 2])
 def test_a_rank_dies_too(work: Work, victim: int) -> None:
-    """No operation returns anything but what is right, and all others are told why."""
+    """No operation returns a wrong result, and all other ranks learn the reason."""
     work.start(elements=1 << 10 << 8, operations=100000, threads=4)
     work.await_sums(20)
     work.stars[-1].kill()
@@ -197,7 +197,7 @@ def test_a_rank_dies_too(work: Work, victim: int) -> None:
 
 
 def test_a_slice_goes_on_by_other_rails(bed: Testbed) -> None:
-    """One host's cable is cut: no plan uses the rail any more, until it is back."""
+    """One host's cable is cut: no plan uses the rail until it is back."""
     with job.Job(bed, RANKS) as work:
         work.start(
             elements="65536,16384",

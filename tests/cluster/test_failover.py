@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench/failover: what is worked out from operations and their times, and a whole run."""
+"""bench/failover: what it calculates from operations and their times, and a whole run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MS = 1e-3
 
 
 def run_of(*seconds: float, cut: float = 1.0, heal: float = 2.0, end: float = 3.0) -> Run:
-    """Operations that follow each other from 0 on."""
+    """A run of operations that follow each other from time 0."""
     run = Run("nezha", "silent", cut, heal, end)
     now = 0.0
     for each in seconds:
@@ -29,7 +29,8 @@ def run_of(*seconds: float, cut: float = 1.0, heal: float = 2.0, end: float = 3.
 
 
 def test_stall() -> None:
-    """10 ms on two rails, 20 on one: the hit operation was half done, and the rest takes 10."""
+    """An operation takes 10 ms on two rails and 20 on one. It was half done at the cut, so the rest
+    takes 10."""
     run = run_of(*[10 * MS] * 100, 160 * MS, *[20 * MS] * 42, *[10 * MS] * 100, cut=1.005)
     assert run.before() == pytest.approx(10 * MS)
     assert run.during() == pytest.approx(20 * MS)
@@ -41,7 +42,7 @@ def test_stall() -> None:
 
 
 def test_stall_of_the_next_operation() -> None:
-    """What the hit one lost may be missing only in the one behind it."""
+    """The cost of the cut may only show in the operation after it."""
     run = run_of(*[10 * MS] * 100, 15 * MS, 160 * MS, *[20 * MS] * 50, cut=1.005, heal=2.0)
     assert run.stall() == pytest.approx((170 - 10 - 20) * MS)
     assert run.to_survivor() == pytest.approx(170 * MS)
@@ -109,7 +110,7 @@ def test_bad_command_lines(arguments: list[str], reason: str) -> None:
 
 
 def test_a_whole_run(tmp_path: Path) -> None:
-    """nezha goes on; Gloo on the rail that is cut stands still or aborts, is told of and ended."""
+    """nezha goes on; Gloo on the rail that is cut stalls or aborts, which is reported, and is ended."""
     options = ["--quick", "--outage", "2", "--hosts", "2", "--size", "1M", "--cuts", "silent,reset"]
     done = call(*options, "--peers", "nezha,gloo-ring", "--out", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -120,7 +121,7 @@ def test_a_whole_run(tmp_path: Path) -> None:
         assert nezha.told() == "goes on" and nezha.before() and nezha.during()
     silent, reset = results.runs[1::2]
     assert silent.told().startswith("stands still") and silent.stall() is None
-    # Some operations after it, it may be; or the other rank waits.
+    # The abort may come some operations later, or the other rank waits.
     assert reset.told().endswith("aborts") or reset.told().startswith("stands still")
     for name in outage.PICTURES:
         assert (tmp_path / name).stat().st_size > 1000

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A dead rail costs nothing but time; a dead or late rank is an error on every rank.
+"""A dead rail costs only time; a dead or late rank is an error on every rank.
 
 All faults come from outside the ranks' processes.
 """
@@ -21,7 +21,7 @@ BOTH = job.rails_option(RAILS)
 MIB = 1 << 18  # elements
 WAYS_TO_CUT = ["carrier", "admin", "silent"]
 
-# An operation's deadline, ms, that allows for a dead link to be noticed by its silence, but not for
+# A deadline of an operation in ms that is long enough to notice a dead link by its silence, but not for
 # TCP to give it up by itself.
 FAILS_OVER = 5000
 
@@ -54,7 +54,7 @@ LARGE: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def undisturbed(bed: Testbed) -> list[str]:
-    """The hashes of the large operations' results."""
+    """The hashes of the large operations' results without faults."""
     return job.run(bed, 3, algorithm="ring", **LARGE).hashes()
 
 
@@ -68,7 +68,7 @@ def cut_in_the_middle(bed: Testbed, work: job.Job, how: str) -> None:
 @pytest.mark.parametrize("plan", ["stripe", "slice"])
 @pytest.mark.parametrize("how", WAYS_TO_CUT)
 def test_cut_in_the_middle(bed: Testbed, undisturbed: list[str], how: str, plan: str) -> None:
-    """Of a large operation: the same bits as without."""
+    """A cut in a large operation does not change the bits."""
     with job.Job(bed, 3) as work:
         work.start(algorithm="ring", plan=plan, **LARGE)
         cut_in_the_middle(bed, work, how)
@@ -79,7 +79,7 @@ def test_cut_in_the_middle(bed: Testbed, undisturbed: list[str], how: str, plan:
 
 @pytest.mark.parametrize("spares", [["eth0"], ["eth0", "other"]], ids=["one", "two"])
 def test_a_rail_without_a_share_is_a_spare(bed: Testbed, spares: list[str]) -> None:
-    """It carries nothing until the others have failed, and then all."""
+    """A rail without a share carries nothing until the others have failed, and then everything."""
     others = len(spares) - 1
     rails, shares = BOTH + ",tcp:eth0?rail=other" * others, "0,100" + ",0" * others
     with job.Job(bed, 3) as work:
@@ -89,7 +89,7 @@ def test_a_rail_without_a_share_is_a_spare(bed: Testbed, spares: list[str]) -> N
         def sent_by(rails: list[str]) -> list[int]:
             return [sum(rank.rail(rail)["sent"] for rail in rails) for rank in work.ranks]
 
-        work.all_done(10)  # the links have come up, in any order
+        work.all_done(10)  # by now the links have come up, in any order
         by_spares, by_other = sent_by(spares), sent_by(["eth1"])
         work.all_done(20)
         assert sent_by(spares) == by_spares, work.told()
@@ -104,7 +104,7 @@ def test_a_rail_without_a_share_is_a_spare(bed: Testbed, spares: list[str]) -> N
 @pytest.mark.parametrize("place", ["out", "in"])
 @pytest.mark.parametrize("algorithm", job.ALGORITHMS[1:])
 def test_cut_in_the_middle_of_other_algorithms(bed: Testbed, algorithm: str, place: str) -> None:
-    """Of a large operation, in place and not: each has its own order of summation."""
+    """A cut in a large operation, in place and not; each algorithm has its own order of summation."""
     options: dict[str, Any] = LARGE | {"algorithm": algorithm, "place": place}
     options |= {"elements": 32 * MIB}
     undisturbed = job.run(bed, 4, **options).hashes()
@@ -117,7 +117,7 @@ def test_cut_in_the_middle_of_other_algorithms(bed: Testbed, algorithm: str, pla
 
 
 def test_reproducible(bed: Testbed) -> None:
-    """The same bits by each algorithm that keeps the one order, and with a cable cut in the middle."""
+    """Algorithms that keep the one order give the same bits, also if a cable is cut in the middle."""
     options: dict[str, Any] = LARGE | {"elements": 32 * MIB, "reproducible": 1}
     results = [
         job.run(bed, 3, algorithm=algorithm, **options).hashes()
@@ -138,7 +138,7 @@ def await_loss(rank: job.Rank, rail: str) -> None:
 def test_cut_one_after_the_other(
     bed: Testbed, monkeypatch: pytest.MonkeyPatch, undisturbed: list[str]
 ) -> None:
-    """Both rails of different hosts in one operation: each pair still has one."""
+    """Different hosts lose different rails in one operation, but each pair still has one."""
     monkeypatch.setenv("NEZHA_LOG", "info")
     with job.Job(bed, 3) as work:
         work.start(algorithm="ring", **LARGE)
@@ -155,9 +155,9 @@ def test_cut_one_after_the_other(
 @pytest.mark.parametrize("rail", RAILS)
 @pytest.mark.parametrize("how", WAYS_TO_CUT)
 def test_cut_and_heal_between(bed: Testbed, how: str, rail: str) -> None:
-    """Small operations go on over the other rail, and come back to the healed one.
+    """Small operations go on over the other rail, and use the healed rail again.
 
-    The log tells both by default, and of which ranks.
+    By default the log reports both events, with the ranks.
     """
     with job.Job(bed, 4) as work:
         sizes = f"1,1000,{MIB // 4}"
@@ -181,7 +181,7 @@ def test_cut_and_heal_between(bed: Testbed, how: str, rail: str) -> None:
 
 
 def test_cut_while_nobody_calls(bed: Testbed) -> None:
-    """All ranks compute while the cable goes."""
+    """A cable is cut while all ranks compute."""
     with job.Job(bed, 3) as work:
         work.start(elements="1000", operations=5, pause="700:700", rails=BOTH, timeout=FAILS_OVER)
         work.all_done(2)
@@ -190,7 +190,7 @@ def test_cut_while_nobody_calls(bed: Testbed) -> None:
 
 
 def test_all_cables_of_a_host_and_back(bed: Testbed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without any rail for a moment: the operation waits, and is right in the end."""
+    """For a moment a host has no rail: the operation waits, and its result is right."""
     monkeypatch.setenv("NEZHA_LOG", "info")
     with job.Job(bed, 3) as work:
         work.start(algorithm="ring", **LARGE)
@@ -206,7 +206,7 @@ def test_all_cables_of_a_host_and_back(bed: Testbed, monkeypatch: pytest.MonkeyP
 
 
 def test_all_cables_of_a_host(bed: Testbed) -> None:
-    """A host that nobody reaches any more is an error by the deadline, and names the rank."""
+    """If nobody reaches a host any more, the error at the deadline names the rank."""
     with job.Job(bed, 3) as work:
         options: dict[str, Any] = {"algorithm": "ring", "rails": BOTH, "timeout": 3000}
         work.start(elements=1000, until=work.stop_file, pause="0:5", **options)
@@ -219,7 +219,7 @@ def test_all_cables_of_a_host(bed: Testbed) -> None:
             assert error["seconds"] < 3 + job.SLACK
             others = "rank [02]" if rank.number == 1 else "rank 1"
             assert re.search(others, without_prefix(error["what"])), error
-            # Who is cut off learns first of one of the others.
+            # The rank that is cut off may first learn of it from another rank.
             assert set(error["ranks"]) <= {0, 2} if rank.number == 1 else error["ranks"] == [1], error
 
 
@@ -227,14 +227,14 @@ def test_all_cables_of_a_host(bed: Testbed) -> None:
 
 
 def without_prefix(what: str) -> str:
-    """What an error says behind "nezha: rank R of N: ", which names the rank that throws."""
+    """The text of an error after "nezha: rank R of N: ", which names the rank that throws."""
     prefix = re.match(r"nezha: rank \d+ of \d+: ", what)
     assert prefix, what
     return what[prefix.end() :]
 
 
 def check_errors_name(ranks: list[job.Rank], dead: int, within: float) -> None:
-    """Each of these ranks throws before the deadline, in words that name the dead rank."""
+    """Each of these ranks throws before the deadline, and its error names the dead rank."""
     deadline = time.monotonic() + within
     for rank in ranks:
         error = rank.wait_for("error", timeout=max(0.0, deadline - time.monotonic()))
@@ -242,7 +242,7 @@ def check_errors_name(ranks: list[job.Rank], dead: int, within: float) -> None:
         assert re.search(rf"\brank {dead}\b", without_prefix(error["what"])), error
         assert error["ranks"] == [dead], error
     for rank in ranks:
-        assert rank.process.wait(5) == 1  # and ends in peace
+        assert rank.process.wait(5) == 1  # the program then ends normally
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "recursive-doubling", "bcube"])
@@ -283,7 +283,7 @@ def test_killed_while_nobody_calls(bed: Testbed) -> None:
 
 
 def test_killed_before_it_joins(bed: Testbed) -> None:
-    """It never published itself: the others' deadline passes."""
+    """The rank never published itself, so the others' deadline passes."""
     with job.Job(bed, 3) as work:
         options: dict[str, Any] = {
             "elements": 1000,
@@ -297,7 +297,7 @@ def test_killed_before_it_joins(bed: Testbed) -> None:
         check_timeouts_name([work.ranks[0], work.ranks[2]], late.number, 1)
 
 
-# In a ring of three each rank waits for each other one.
+# In a ring of three, each rank waits for all others.
 WAITING_FOR_ALL: dict[str, Any] = {
     "elements": 100000,
     "algorithm": "ring",
@@ -316,7 +316,7 @@ def check_timeouts_name(ranks: list[job.Rank], missing: int, seconds: float) -> 
 
 
 def test_stopped_rank(bed: Testbed) -> None:
-    """A rank that stands still is no dead one; the deadline decides."""
+    """A rank that stands still is not dead; the deadline decides."""
     with job.Job(bed, 3) as work:
         work.start(until=work.stop_file, **WAITING_FOR_ALL)
         work.all_done(20)
@@ -326,7 +326,7 @@ def test_stopped_rank(bed: Testbed) -> None:
 
 @pytest.mark.parametrize(("ranks", "missing"), [(2, 1), (3, 0), (3, 1)])
 def test_rank_that_never_enters(bed: Testbed, ranks: int, missing: int) -> None:
-    """All have entered but one: the deadline's error names it."""
+    """All ranks but one have entered: the error at the deadline names the missing one."""
     with job.Job(bed, ranks) as work:
         work.start(operations=3, late=f"{missing}:2:30000", **WAITING_FOR_ALL)
         others = [rank for rank in work.ranks if rank.number != missing]
@@ -335,7 +335,7 @@ def test_rank_that_never_enters(bed: Testbed, ranks: int, missing: int) -> None:
 
 @pytest.mark.parametrize("algorithm", job.ALGORITHMS)
 def test_rank_that_never_enters_behind_others(bed: Testbed, algorithm: str) -> None:
-    """Some ranks wait for it by way of others: an error by the deadline, on all of them."""
+    """Some ranks wait for it only through others; on all ranks the error comes by the deadline."""
     with job.Job(bed, 5) as work:
         options: dict[str, Any] = WAITING_FOR_ALL | {"algorithm": algorithm}
         work.start(operations=3, late="2:2:30000", **options)
@@ -346,7 +346,8 @@ def test_rank_that_never_enters_behind_others(bed: Testbed, algorithm: str) -> N
 
 
 def test_ranks_that_never_enter(bed: Testbed) -> None:
-    """Whoever times out names all who are missing, also those it exchanges nothing with."""
+    """The error of a rank that times out names all missing ranks, also those that it exchanges no data
+    with."""
     with job.Job(bed, 5) as work:
         options: dict[str, Any] = WAITING_FOR_ALL | {"operations": 3}
         work.start([0, 3], **options)
@@ -364,7 +365,7 @@ def test_ranks_that_never_enter(bed: Testbed) -> None:
 def test_rank_that_never_joins_behind_others(
     bed: Testbed, soon: list[int], late: list[int]
 ) -> None:
-    """The ranks that know tell the others, whose own deadlines are far away."""
+    """The ranks that know of it tell the others, whose own deadlines are far away."""
     with job.Job(bed, len(soon + late) + 1) as work:
         options: dict[str, Any] = {"elements": 1000, "algorithm": "ring", "rails": BOTH}
         work.start(soon, timeout=1000, **options)
@@ -377,7 +378,7 @@ def test_rank_that_never_joins_behind_others(
 
 # ---- strangers --------------------------------------------------------------------------------
 
-# Connects COUNT times to each ADDRESS:PORT, says something or nothing, and keeps them open.
+# Connects COUNT times to each ADDRESS:PORT, sends something or nothing, and keeps the connections open.
 STRANGER = """
 import os, socket, struct, sys, time
 kept = []
@@ -409,7 +410,7 @@ def listeners(bed: Testbed, host: int) -> list[str]:
 
 @pytest.mark.parametrize("early", [True, False], ids=["before", "between"])
 def test_strangers(bed: Testbed, early: bool) -> None:
-    """Connections that are no rank's disturb nobody, whatever they say."""
+    """Connections that come from no rank disturb nobody, whatever they send."""
     with job.Job(bed, 3) as work:
         options: dict[str, Any] = {
             "elements": f"1,1000,{MIB}",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nezha-switch, with real hosts: results, losses, trees, strangers, and what it refuses."""
+"""nezha-switch with real hosts: results, losses, trees, foreign datagrams, and what it refuses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SWITCH = str(job.BUILD / "flare_offload" / "nezha-switch")
 HOST = str(job.BUILD / "tests" / "cluster_flare_host")
 RAIL = "eth0"
 HOSTS = 4
-ROOT, LEAVES = 4, [5, 6]  # the testbed's hosts that are switches
+ROOT, LEAVES = 4, [5, 6]  # the hosts of the testbed that are switches
 MIB = 1 << 18  # elements
 
 
@@ -43,7 +43,7 @@ def bed() -> Iterator[Testbed]:
 
 @pytest.fixture(scope="module")
 def lossy_bed() -> Iterator[Testbed]:
-    """Loses datagrams one by one, not by trains."""
+    """A testbed that loses single datagrams instead of trains."""
     with make_bed(gso=None, burst=24000) as bed:
         yield bed
 
@@ -57,7 +57,7 @@ def switch_address(bed: Testbed, switch: int) -> str:
 
 
 def session(key: str, children: Sequence[str], **values: Any) -> str:
-    """A session's file."""
+    """The text of a session file."""
     settings = {"session": 7, "generation": 3, "window": 16, "payload": 1440} | values
     lines = [f"{name} {value}" for name, value in settings.items()]
     lines += [f"key {key}", *(f"child {child}" for child in children)]
@@ -93,20 +93,20 @@ class Fabric:
         return process
 
     def await_hosts(self) -> list[dict[str, Any]]:
-        """What they say at their good end."""
+        """The hosts' output once all have ended successfully."""
         for rank in self.ranks:
             assert rank.wait(job.PATIENCE) == 0, rank.output
         return [json.loads(rank.stdout.splitlines()[-1]) for rank in self.ranks]
 
     def counted(self, switch: int) -> dict[str, Any]:
-        """What the switch has counted by now."""
+        """What the switch has counted so far."""
         process = self.switches[switch]
         lines = process.stdout.count("\n")
         os.kill(process.pid, signal.SIGUSR1)
         job.await_that("statistics", lambda: process.stdout.count("\n") > lines)
         counted: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
         [only] = counted.pop("sessions")
-        return only | counted  # of what both have, what all sessions have
+        return only | counted  # shared names get the numbers of all sessions
 
     def stop(self) -> None:
         for process in self.switches.values():
@@ -141,7 +141,7 @@ def start_one_switch(fabric: Fabric, **values: Any) -> None:
 
 
 def start_tree(fabric: Fabric) -> None:
-    """Two leaves with two hosts each."""
+    """Starts two leaves with two hosts each."""
     bed = fabric.bed
     root_key = secrets.token_hex(32)
     ranks = [range(2), range(2, 4)]
@@ -154,7 +154,7 @@ def start_tree(fabric: Fabric) -> None:
 
 
 def start(fabric: Fabric, levels: int, elements: dict[int, int], count: int) -> None:
-    """Switches, and hosts with so many elements."""
+    """Starts the switches, and hosts with these numbers of elements."""
     if levels == 1:
         start_one_switch(fabric)
     else:
@@ -165,9 +165,9 @@ def start(fabric: Fabric, levels: int, elements: dict[int, int], count: int) -> 
 
 
 def check_sums(fabric: Fabric, levels: int, loss: float) -> None:
-    """Hosts check each element of each result."""
+    """The hosts check each element of each result."""
     count = 4
-    elements = MIB + 7 if loss < 10 else MIB // 10  # for timeouts take the time
+    elements = MIB + 7 if loss < 10 else MIB // 10  # fewer with high loss, because timeouts take time
     fabric.bed.loss(RAIL, loss)
     start(fabric, levels, dict.fromkeys(range(HOSTS), elements), count)
     said = fabric.await_hosts()
@@ -211,8 +211,8 @@ def test_a_late_rank_does_not_look_like_loss(fabric: Fabric) -> None:
     fabric.await_hosts()
 
 
-# Sends datagrams of four kinds to ADDRESS PORT, from no child's address. Of all that the test sends
-# the smallest of receive buffers loses none, even if the switch gets no core meanwhile.
+# Sends datagrams of four kinds to ADDRESS PORT, from an address that is no child's. Even the smallest
+# receive buffer holds all of them, so none is lost if the switch gets no core for a while.
 STRANGER = """
 import socket, sys
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -251,7 +251,7 @@ def test_strangers_and_forgers_change_nothing(fabric: Fabric) -> None:
 
 
 def test_statistics(fabric: Fabric) -> None:
-    """Each name is explained, and of the only session the numbers are those of the switch."""
+    """Each name is explained, and the only session has the same numbers as the switch."""
     start_one_switch(fabric)
     for rank in range(HOSTS):
         fabric.start_host(rank, ROOT, elements=MIB, count=1)

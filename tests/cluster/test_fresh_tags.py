@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations that have a tag each, as PyTorch's have: the ranks' memory does not grow with them."""
+"""If each operation has a new tag, as with PyTorch, the ranks' memory does not grow with their number."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ FRESH_TAGS = str(job.BUILD / "tests" / "cluster_fresh_tags")
 RANKS = 3
 RAILS = {"eth0": "1gbit", "eth1": "1gbit"}
 TAGS = 1_000_000 if job.LONG else 200_000
-PATIENCE = 1200.0 if job.LONG else 240.0  # seconds; ctest ends it later
-# Eight bytes for each tag would be more. Half of this comes as free memory falls into pieces.
+PATIENCE = 1200.0 if job.LONG else 240.0  # seconds; ctest's own limit is longer
+# Eight bytes per tag would exceed this. Half of it is needed because free memory becomes fragmented.
 TOLERATED = 1024  # KiB
 
 

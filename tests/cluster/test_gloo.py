@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs of Gloo's get over nezha's device what they get over Gloo's own, and live through cuts.
+"""Gloo programs get the same results over nezha's device as over Gloo's own, and survive cuts.
 
-The program (gloo/) is linked with Gloo alone. It loads a library that makes its device, or has that
-library preloaded, which then carries out whole collectives, too.
+The program (gloo/) is linked only with Gloo. It loads a library that makes its device, or runs with
+that library preloaded, which then also carries out whole collectives.
 """
 
 from __future__ import annotations
@@ -51,21 +51,24 @@ def healed(bed: Testbed) -> Iterator[None]:
 
 Outcomes = dict[str, list[str]]
 
-# What is otherwise by intention: what Gloo's own device gives, and what takes its place.
+# Intended differences: the outcome with Gloo's own device, and the one that replaces it.
 OTHERWISE = {
-    # Gloo serves the receive of one rank before those of several, this device the first posted.
+    # Gloo serves a receive from one rank before those from several ranks; this device serves the first
+    # posted.
     "any source beside one source": ("that names the rank", "that was posted first"),
-    # Gloo closes the pairs of the rank that gave up; here all ranks hear, as in nezha's contexts.
+    # Gloo closes the pairs of the rank that gave up; here all ranks learn of it, as in nezha's
+    # contexts.
     "wait that the others hear of": (r"(with rank \d+) ok", r"\1 IoException"),
 }
-# The outcomes are the same, at other ranks: nezha's tree gives them other parents than Gloo's.
+# These have the same outcomes at other ranks, because nezha's tree gives ranks other parents than
+# Gloo's.
 AT_OTHER_RANKS = {"wait of the broadcast without one rank"}
-# A collective that is taken over has one deadline. Gloo's has one for each of its sends and receives.
+# A collective that is taken over has one deadline; in Gloo each of its sends and receives has its own.
 WHOLE_OPERATION = ("for (recv|send|collective) operation", "for an operation")
 
 
 def outcomes(work: job.Job, patience: float) -> Outcomes:
-    """Of each case, at all ranks."""
+    """The outcomes of each case at all ranks."""
     work.succeed(patience)
     found: Outcomes = {}
     for rank in work.ranks:
@@ -75,7 +78,7 @@ def outcomes(work: job.Job, patience: float) -> Outcomes:
 
 
 def compare(bed: Testbed, device: str, processes: int, patience: float, **options: Any) -> None:
-    """Runs the cases over this device and Gloo's own at once: much of the time they wait."""
+    """Runs the cases over this device and over Gloo's own at the same time, because they mostly wait."""
     with (
         job.Job(bed, processes, program=PROGRAM) as tcp,
         job.Job(bed, processes, program=PROGRAM) as nezha,
@@ -83,11 +86,12 @@ def compare(bed: Testbed, device: str, processes: int, patience: float, **option
         tcp.start(**DEVICES["tcp"], **options)
         nezha.start(**DEVICES[device], **options)
         wanted, got = outcomes(tcp, patience), outcomes(nezha, patience)
-    # Gloo's class overwrites what it has sent: its sums are wrong now and then over its own device.
+    # Gloo's class overwrites data that it has sent, so its sums are sometimes wrong over its own
+    # device.
     for name in wanted:
         if name.startswith("class reduce-scatter"):
             wanted[name] = ["ok"] * len(wanted[name])
-    # The cases themselves are right: Gloo's own device fails in no other one.
+    # The cases themselves are right: with Gloo's own device no other case fails.
     assert wanted and not [name for name, each in wanted.items() if "failed: " in str(each)]
     for name in OTHERWISE.keys() & wanted.keys():
         wanted[name] = [re.sub(*OTHERWISE[name], each) for each in wanted[name]]
@@ -117,7 +121,7 @@ def test_ranks_of_one_process(bed: Testbed, ranks: int, device: str) -> None:
 @pytest.mark.parametrize("device", OVER_NEZHA)
 @pytest.mark.parametrize("ranks", [2, 3, 4] if job.LONG else [3])
 def test_ranks_of_several_hosts(bed: Testbed, ranks: int, device: str) -> None:
-    """Over rails of different rates, by which one message overtakes another."""
+    """The rails have different rates, so that messages overtake each other."""
     bed.set_rate("eth1", "50mbit")
     largest = 1 << (24 if job.LONG else 20)
     compare(bed, device, ranks, 600 if job.LONG else job.PATIENCE, max_bytes=largest)
@@ -142,7 +146,7 @@ def finish(work: job.Job) -> None:
 @pytest.mark.parametrize("how", ["silent", "carrier"])
 def test_cut_in_the_middle(bed: Testbed, how: str, operation: str) -> None:
     """Every result is right, and the rail is used again when it is back."""
-    host = 2 if operation == "broadcast" else 1  # one that sends: the first broadcast is rank 2's
+    host = 2 if operation == "broadcast" else 1  # rank 2 is the root of the first broadcast
     with job.Job(bed, program=PROGRAM) as work:
         start(work, "nezha", [operation], elements=8 << 20)
         work.well_into_it(host, "eth1")
@@ -170,11 +174,11 @@ def test_slow_rail(bed: Testbed) -> None:
 # ---- ranks ------------------------------------------------------------------------------------
 
 
-# Over Gloo's own device a send of an unbound buffer that is under way when its receiver dies fails by
-# its timeout alone.
+# Over Gloo's own device, a send from an unbound buffer that is in flight when its receiver dies fails
+# only by its timeout.
 @pytest.mark.parametrize("operation", OPERATIONS if job.LONG else ["alltoall", "halving-doubling"])
 def test_killed_rank(bed: Testbed, operation: str) -> None:
-    """An IoException at all others, long before the timeout."""
+    """All other ranks get an IoException long before the timeout."""
     with job.Job(bed, program=PROGRAM) as work:
         start(work, "nezha", [operation])
         work.all_done(1)
@@ -186,7 +190,7 @@ def test_killed_rank(bed: Testbed, operation: str) -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_stopped_rank(bed: Testbed, device: str) -> None:
-    """A timeout where it is waited for, of which all others hear."""
+    """Ranks that wait for the stopped rank time out, and all others learn of it."""
     with job.Job(bed, program=PROGRAM) as work:
         start(work, device, ["alltoall"], timeout=3000)
         work.all_done(1)

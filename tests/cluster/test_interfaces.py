@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Interfaces that change under a job: made anew, with other addresses, or merely looked at."""
+"""Interfaces that change during a job: they are made anew, get other addresses, or are only queried."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def ip(bed: Testbed, host: int, *words: str) -> None:
 
 
 def set_descriptors(rank: job.Rank, most: int) -> None:
-    """Sets the process's limit, which may be below what it has open."""
+    """Sets the limit of the process, which may be lower than the number of its open descriptors."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.prlimit(rank.process.pid, resource.RLIMIT_NOFILE, (most, hard))
 
 
 def test_a_look_needs_no_descriptor(bed: Testbed) -> None:
-    """No rail fails by an interface's change when the process may open nothing more."""
+    """If a process can open no more descriptors, no rail fails because its interface changed."""
     with job.Job(bed) as work:
         work.start(elements=MIB, until=work.stop_file, rails=TWO, timeout=10000)
         work.all_done(3)
@@ -66,7 +66,7 @@ def carried(rank: job.Rank, rail: str) -> tuple[int, int]:
 
 
 def carries_again(work: job.Job, rail: str) -> None:
-    """Every rank sends and receives by the rail from now on."""
+    """From now on, every rank sends and receives on the rail."""
     work.all_done(1)
     before = [carried(rank, rail) for rank in work.ranks]
 
@@ -78,14 +78,14 @@ def carries_again(work: job.Job, rail: str) -> None:
 
 
 def listeners(bed: Testbed, host: int) -> list[str]:
-    """Where processes listen: ADDRESS%INTERFACE:PORT, and %ifN for an interface that is gone."""
+    """Where processes listen, as ADDRESS%INTERFACE:PORT; %ifN if the interface is gone."""
     text = bed.exec(host, ["ss", "-Htln"]).stdout
     return sorted(line.split()[3] for line in text.splitlines())
 
 
 @pytest.mark.parametrize("hosts", [[1], [1, 2], [0, 1, 2]])
 def test_renewed(bed: Testbed, hosts: list[int]) -> None:
-    """The rail carries again between all hosts, and has the address and port that peers know."""
+    """The rail works again between all hosts, with the address and port that peers know."""
     with job.Job(bed) as work:
         work.start(elements=MIB, until=work.stop_file, rails=TWO, algorithm="direct")
         work.all_done(3)
@@ -105,7 +105,7 @@ def test_renewed(bed: Testbed, hosts: list[int]) -> None:
 
 
 def test_the_only_one_is_renewed(bed: Testbed) -> None:
-    """The listener is back with the address; what comes by old connections does not end the job."""
+    """The listener returns with the address. What arrives on old connections does not end the job."""
     with job.Job(bed) as work:
         work.start(elements=1000, pause="300:300", until=work.stop_file, rails="tcp:eth0")
         work.all_done(2)
@@ -121,7 +121,7 @@ def test_the_only_one_is_renewed(bed: Testbed) -> None:
 
 
 def refused(bed: Testbed, rails: str, **options: Any) -> str:
-    """What a rank alone on host 1 is told."""
+    """The error of a single rank on host 1."""
     with job.Job(bed, 2) as work:
         [rank] = work.start([1], elements=1, rails=rails, timeout=8000, **options)
         work.wait()
@@ -173,7 +173,7 @@ def listens_at(bed: Testbed, host: int, wanted: str) -> bool:
 
 
 def runs_at(bed: Testbed, host: int, wanted: str) -> None:
-    """A job on eth0, whose rank on that host listens at that address."""
+    """Runs a job on eth0; the rank on that host listens at that address."""
     with job.Job(bed) as work:
         work.start(elements=MIB, until=work.stop_file, rails="tcp:eth0")
         work.all_done(1)
@@ -193,7 +193,7 @@ def shows(bed: Testbed, host: int, flag: str) -> bool:
 
 
 def test_a_duplicate_is_not_taken(bed6: Testbed) -> None:
-    """Host 0 does not use the address: host 1 has a route to itself for it."""
+    """Host 0 does not use the address, because host 1 has a route to itself for it."""
     good, other = own6(bed6, 1), "fd00::77"
     life = ["valid_lft", "600", "preferred_lft", "0"]
     ip(bed6, 0, "-6", "addr", "add", f"{other}/64", "dev", "eth0", *life)
@@ -231,7 +231,7 @@ def test_one_that_stays_is_taken(bed6: Testbed, lifetimes: tuple[int, int]) -> N
 
 
 def test_an_address_goes_and_another_is_there(bed: Testbed) -> None:
-    """The rail moves to that one, and back when the first one is there again."""
+    """The rail moves to the other address, and back when the first one returns."""
     with job.Job(bed) as work:
         work.start(elements=MIB, until=work.stop_file, rails=TWO, algorithm="direct")
         work.all_done(3)
@@ -250,7 +250,7 @@ def test_an_address_goes_and_another_is_there(bed: Testbed) -> None:
 
 
 def test_the_only_address_goes(bed: Testbed) -> None:
-    """The rail is down until it is back."""
+    """The rail is down until its address is back."""
     with job.Job(bed) as work:
         work.start(elements=MIB, until=work.stop_file, rails=TWO, algorithm="direct")
         work.all_done(3)
@@ -271,7 +271,7 @@ def test_the_only_address_goes(bed: Testbed) -> None:
 
 @pytest.mark.parametrize("by", ["option", "environment"])
 def test_a_range_of_ports(by: str) -> None:
-    """Two ranks of each of two hosts, with two rails: two ports of each address are taken."""
+    """Two ranks on each of two hosts, with two rails, use two ports of each address."""
     with Testbed(hosts=2, rails=dict.fromkeys(RAILS, "500mbit"), ranks_per_host=2) as bed:
         with job.Job(bed, ranks_per_host=2) as work:
             options: dict[str, Any] = {"ports": "21000-21001"} if by == "option" else {}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A path that passes small frames and loses large ones, as one whose MTU is below the hosts' does.
+"""A path passes small frames and loses large ones, as if its MTU were lower than the hosts'.
 
-Connections are made by it, pings are answered by it, and no data gets through.
+Connections are made and pings are answered, but no data gets through.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ RAILS = ["eth0", "eth1"]
 BOTH = job.rails_option(RAILS)
 MIB = 1 << 18  # elements
 
-# An operation's deadline, ms, that allows for a dead link to be noticed by what it owes, but not
+# A deadline of an operation in ms that is long enough to notice a dead link by what it owes, but not
 # for TCP to give it up by itself.
 FAILS_OVER = 5000
-# One that leaves time to find out that a path is at fault, and not the rank, ms.
+# A deadline in ms that is long enough to find that the path is at fault, and not the rank.
 DEADLINE = 8000
 
 
@@ -34,7 +34,7 @@ def bed() -> Iterator[Testbed]:
 
 
 def lose_incoming(bed: Testbed, host: int, rail: str) -> None:
-    """Only what comes to the host is lost."""
+    """Only frames to the host are lost."""
     hook = f'type filter hook ingress device "{rail}" priority 0;'
     drop = f"meta length > {LARGE} counter drop;"
     bed.exec(host, [tool("nft"), f"table netdev large {{ chain {rail} {{ {hook} {drop} }}; }}"])
@@ -70,7 +70,7 @@ SIZES: dict[str, Any] = {
 @pytest.mark.parametrize("which", WHICH)
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_one_of_two_rails(bed: Testbed, which: str, ranks: int) -> None:
-    """Operations go on by the other rail, with the same bits, and the reason is told."""
+    """Operations go on by the other rail with the same bits, and the reason is reported."""
     undisturbed = job.run(bed, ranks, algorithm="ring", **SIZES).hashes()
     with job.Job(bed, ranks) as work:
         work.start(algorithm="ring", **SIZES)
@@ -84,7 +84,7 @@ def test_one_of_two_rails(bed: Testbed, which: str, ranks: int) -> None:
 
 
 def test_one_of_two_rails_from_the_start(bed: Testbed) -> None:
-    """All hosts but one believe in an MTU that the path does not have."""
+    """All hosts but one use an MTU that the path does not support."""
     for host in range(bed.hosts):
         lose_incoming(bed, host, "eth1")
     work = job.run(bed, 3, **SIZES)
@@ -92,7 +92,7 @@ def test_one_of_two_rails_from_the_start(bed: Testbed) -> None:
 
 
 def test_a_rail_that_is_mended(bed: Testbed) -> None:
-    """It carries again."""
+    """The rail carries data again."""
     with job.Job(bed, 3) as work:
         options: dict[str, Any] = SIZES | {"elements": MIB, "operations": 1 << 20}
         work.start(until=work.stop_file, **options)
@@ -114,7 +114,7 @@ def says_mtu(rank: job.Rank, rail: str) -> None:
 
 @pytest.mark.parametrize("which", WHICH)
 def test_log(bed: Testbed, which: str) -> None:
-    """Both ends name the MTU once. They tell of no link that comes and goes from then on."""
+    """Both ends name the MTU once. After that they do not report links that come and go."""
     with job.Job(bed, 2) as work:
         options: dict[str, Any] = SIZES | {"elements": MIB, "operations": 1 << 20}
         work.start(until=work.stop_file, **options)
@@ -136,7 +136,7 @@ def test_log(bed: Testbed, which: str) -> None:
             assert told.count("\n") == 1, rank.process.stderr
         bed.heal(1, "eth1")
         bed.exec(1, [tool("nft"), "flush", "ruleset"])
-        # Of frames that were lost one way only, each end names that way.
+        # If frames were lost in one direction only, each end names that direction.
         ways = ["to", "from"] if which == "incoming" else ["(to|from)"] * 2
         for rank, way in zip(work.ranks, ways):
             pattern = f"large frames get through {way} rank . of 2 .* on eth1 again"
@@ -166,5 +166,5 @@ def test_only_rail(bed: Testbed, which: str, ranks: int) -> None:
             large = r"large frames \(packets of up to 1500 bytes\) have not got through"
             assert re.search(rf"\brank \d \(.*eth0: {large}", what), what
             assert "not answered" not in what
-        for rank in work.ranks[:2]:  # the ring sends from 0 to 1
+        for rank in work.ranks[:2]:  # the ring sends from rank 0 to rank 1
             says_mtu(rank, "eth0")

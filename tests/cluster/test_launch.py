@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that a launcher starts, and that meet on a Redis server: mpirun over two rails."""
+"""Ranks that a launcher starts and that use a Redis server as their store: mpirun over two rails."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def bed() -> Iterator[Testbed]:
 
 @dataclasses.dataclass
 class Redis:
-    """A server on a host or the switch, with a password. It keeps its data when it is killed."""
+    """A Redis server on a host or on the switch, with a password. It keeps its data when it is killed."""
 
     bed: Testbed
     folder: Path
-    host: str = "10.250.0.254"  # the switch's, on the management network
+    host: str = "10.250.0.254"  # the switch's address on the management network
     port: int = 6379
     where: int | str = "sw"
 
@@ -79,7 +79,7 @@ def redis(bed: Testbed, tmp_path: Path) -> Iterator[Redis]:
 
 
 def mpirun(bed: Testbed, folder: Path, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """As on a cluster, but for a wrapper that puts each rank on its host."""
+    """Runs mpirun as on a cluster, except for a wrapper that puts each rank on its host."""
     wrapper = folder / "on-host"
     wrapper.write_text(
         "#!/bin/sh\n"
@@ -106,7 +106,7 @@ def test_mpirun_with_a_shared_folder(bed: Testbed, tmp_path: Path, program: str)
     store = tmp_path / "store"
     store.mkdir()
     command = [*PROGRAMS[program], "--shared-path", str(store), *QUICK]
-    # in one folder, and with no prefix: each run of mpirun has a name of its own
+    # in one folder and without a prefix, as each run of mpirun has its own name
     for _ in range(2):
         check(mpirun(bed, tmp_path, command))
 
@@ -115,7 +115,7 @@ def test_mpirun_with_a_shared_folder(bed: Testbed, tmp_path: Path, program: str)
 def test_mpirun_with_redis(bed: Testbed, tmp_path: Path, redis: Redis, program: str) -> None:
     command = [*PROGRAMS[program], "--store", redis.url("prefix=job&ttl=1h"), *QUICK]
     check(mpirun(bed, tmp_path, command))
-    assert redis.ask("dbsize") == "0"  # each rank has taken its keys with it
+    assert redis.ask("dbsize") == "0"  # each rank has removed its keys
 
 
 def test_ranks_that_a_password_keeps_out(bed: Testbed, tmp_path: Path, redis: Redis) -> None:
@@ -133,7 +133,7 @@ def test_ranks_of_the_testbed_meet_on_redis(bed: Testbed, redis: Redis) -> None:
 
 
 def test_localhost_where_other_addresses_are_ipv6(tmp_path: Path) -> None:
-    """The server is on 127.0.0.1 alone, and /etc/hosts has that and ::1."""
+    """The server listens only on 127.0.0.1; /etc/hosts has that address and ::1."""
     with Testbed(hosts=1, rails=RAILS, ipv4=False, ipv6=True, ranks_per_host=2) as bed:
         server = Redis(bed, tmp_path, "127.0.0.1", where=0)
         process = server.start()
@@ -155,7 +155,7 @@ def test_a_server_that_restarts_while_ranks_wait(bed: Testbed, tmp_path: Path) -
     command = [*PROGRAMS["nezha"], "--store", server.url("prefix=late"), *QUICK]
     process = server.start()
     early = bed.start(command, on=[0, 1, 2])
-    # rank 0 what all may take from it, and each rank its options
+    # rank 0 the settings for all ranks, and each rank its options
     job.await_that("three have written", lambda: server.ask("dbsize") == "4")
     process.kill()
     process.wait(job.PATIENCE)
@@ -177,7 +177,7 @@ def test_a_rank_that_never_comes_is_named(bed: Testbed, redis: Redis) -> None:
 
 
 def test_command_lines_that_differ_on_redis(bed: Testbed, redis: Redis) -> None:
-    """Every rank says so, also those that come when the others have ended."""
+    """Every rank reports it, also ranks that come after the others have ended."""
     command = [*PROGRAMS["nezha"], "--store", redis.url(), *QUICK]
     ranks = bed.start([*command, "--threads", "2"], on=[1]) + bed.start(command, on=[0])
     assert [rank.wait(job.PATIENCE) for rank in ranks] == [1, 1]
@@ -191,7 +191,7 @@ def test_command_lines_that_differ_on_redis(bed: Testbed, redis: Redis) -> None:
 
 
 def test_a_rank_that_is_started_twice(bed: Testbed, redis: Redis) -> None:
-    """Whichever process comes second learns it, though their command lines are the same."""
+    """The process that comes second learns of it, although both have the same command line."""
     command = [*PROGRAMS["nezha"], "--store", redis.url(), *QUICK]
     ranks = bed.start(command, on=[0]) + bed.start(command, on=[0])
     refused = job.await_that("one ends", lambda: [rank for rank in ranks if rank.returncode == 1])

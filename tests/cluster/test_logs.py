@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the log says, and who: by default, with NEZHA_LOG and in NEZHA_LOG_FILE."""
+"""What the log says and who writes it: by default, with NEZHA_LOG and in NEZHA_LOG_FILE."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def bed() -> Iterator[Testbed]:
 
 
 def lines(log: str) -> list[re.Match[str]]:
-    """Those of a log, all of which say when, how grave, who and what."""
+    """Parses the lines of a log. Each has a time, a level, a writer and a message."""
     found = [(line, LINE.fullmatch(line)) for line in log.splitlines()]
     assert all(match for _, match in found), [line for line, match in found if not match]
     return [match for _, match in found if match]
@@ -40,7 +40,7 @@ def run(bed: Testbed, env: dict[str, str], **options: object) -> job.Job:
 
 
 def test_each_line_says_who(bed: Testbed) -> None:
-    """Those of a context and those of the connections, which all contexts of a process share."""
+    """Lines of a context, and lines of the connections that all contexts of a process share."""
     work = run(bed, {"NEZHA_LOG": "debug"})
     for rank in work.ranks:
         said = lines(rank.process.stderr)
@@ -52,7 +52,7 @@ def test_each_line_says_who(bed: Testbed) -> None:
 
 
 def test_links_are_named_by_their_ranks(bed: Testbed) -> None:
-    """Also where the peer connects before this rank knows its name."""
+    """This holds also if the peer connects before this rank knows its name."""
     work = run(bed, {"NEZHA_LOG": "info"}, algorithm="ring")
     for rank in work.ranks:
         up = [match["text"] for match in lines(rank.process.stderr) if " is up" in match["text"]]
@@ -65,7 +65,7 @@ def test_links_are_named_by_their_ranks(bed: Testbed) -> None:
 
 
 def test_a_file_for_each_rank(bed: Testbed, tmp_path: Path) -> None:
-    """Of the first run and, behind it, of the second; nothing is left on standard error."""
+    """The second run appends to the files of the first; standard error stays empty."""
     for run_number in (1, 2):
         pattern = f"{tmp_path}/%h%%-%r.log"
         work = run(bed, {"NEZHA_LOG": "info", "NEZHA_LOG_FILE": pattern})
@@ -80,7 +80,7 @@ def test_a_file_for_each_rank(bed: Testbed, tmp_path: Path) -> None:
 
 
 def test_one_file_for_all(bed: Testbed, tmp_path: Path) -> None:
-    """Whole lines of all ranks."""
+    """The file has whole lines of all ranks."""
     file = tmp_path / "log"
     run(bed, {"NEZHA_LOG": "trace", "NEZHA_LOG_FILE": str(file)}, elements="1,100000")
     said = lines(file.read_text())
@@ -88,7 +88,7 @@ def test_one_file_for_all(bed: Testbed, tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written(bed: Testbed, tmp_path: Path) -> None:
-    """The operations go on, and the log is where it would be without the file."""
+    """The operations go on, and the log goes where it would go without the file."""
     work = run(bed, {"NEZHA_LOG": "info", "NEZHA_LOG_FILE": f"{tmp_path}/none/%r"})
     for rank in work.ranks:
         first, *others = lines(rank.process.stderr)
@@ -108,7 +108,7 @@ def test_a_bad_name_of_a_file(bed: Testbed) -> None:
 
 
 def test_what_a_context_is(bed: Testbed) -> None:
-    """Once, when it is made: version, settings, and each rail with its address."""
+    """A context logs once, when it is created: version, settings, and each rail with its address."""
     rails = "tcp:eth0,tcp:eth1?rail=blue"
     work = run(bed, {"NEZHA_LOG": "info"}, rails=rails, plan="slice", shares="3,1", timeout=12500)
     for rank in work.ranks:
@@ -119,7 +119,7 @@ def test_what_a_context_is(bed: Testbed) -> None:
         host = rank.number // PER_HOST
         for name, interface in {"eth0": "eth0", "blue": "eth1"}.items():
             address = re.escape(bed.rail(interface).address(host))
-            # A veth's driver says a number that means nothing.
+            # The driver of a veth reports a meaningless number.
             what = rf"rail {name}: interface {interface}, address {address}:\d+, unknown rate"
             assert sum(bool(re.fullmatch(what, text)) for text in said) == 1, (what, rank.told())
 
@@ -136,7 +136,7 @@ def test_an_interface_of_unknown_rate(bed: Testbed) -> None:
 
 
 def test_what_the_balancer_decides(bed: Testbed) -> None:
-    """Rank 0 decides and says why; every rank says which plan it takes."""
+    """Rank 0 logs its decisions and the reasons; every rank logs which plan it uses."""
     work = run(bed, {"NEZHA_LOG": "debug"}, elements=64 << 10, operations=100, plan="auto")
     of_rank = [[match["text"] for match in lines(rank.process.stderr)] for rank in work.ranks]
     decisions = [text for text in of_rank[0] if text.startswith("balancer: ")]
@@ -147,7 +147,7 @@ def test_what_the_balancer_decides(bed: Testbed) -> None:
     assert any(change.fullmatch(text) for text in decisions), work.ranks[0].told()
     taken = r"takes plan \d+: messages of 256 KiB to 512 KiB go as .*%, algorithm [a-z][a-z-]*"
     plans = [[text for text in said if re.fullmatch(taken, text)] for said in of_rank]
-    fewest = min(map(len, plans))  # the last one may come to some when they have ended
+    fewest = min(map(len, plans))  # the last plan may reach some ranks after they have ended
     assert fewest and all(each[:fewest] == plans[0][:fewest] for each in plans), work.told()
     assert not any(text.startswith("balancer: ") for said in of_rank[1:] for text in said)
     assert "algorithm algorithm" not in "".join(rank.process.stderr for rank in work.ranks)

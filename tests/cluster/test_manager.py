@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nezha-manager with real switches, and contexts whose allreduces the switches add up."""
+"""nezha-manager with real switches, and contexts whose allreduces the switches sum."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MANAGER = str(job.BUILD / "flare_offload" / "nezha-manager")
 RAIL = "eth0"
 OTHER = "eth1"
 HOSTS = 4
-SWITCHES = [4, 5, 6]  # the testbed's hosts that are switches
+SWITCHES = [4, 5, 6]  # the hosts of the testbed that are switches
 MANAGED_BY = 7
 LEASE = 2  # seconds, unless a test says otherwise
 STREAMS = 4  # of a job, unless its rail says otherwise
@@ -63,7 +63,7 @@ class Fabric:
         return f"[{self.address(host)}]:{port}" if self.ipv6 else f"{self.address(host)}:{port}"
 
     def start_switch(self, switch: int, *options: str, limited: int = 1024) -> None:
-        """`limited`: to so many descriptors."""
+        """`limited`: the most descriptors that it may open."""
         argv = [
             "prlimit",
             f"--nofile={limited}",
@@ -88,7 +88,7 @@ class Fabric:
             self.manager.wait_for(f"s{switch} is there", job.PATIENCE)
 
     def counted(self, process: Process) -> dict[str, Any]:
-        """What a switch or the manager says of itself."""
+        """The counters that a switch or the manager prints."""
         lines = process.stdout.count("\n")
         os.kill(process.pid, signal.SIGUSR1)
         job.await_that("statistics", lambda: process.stdout.count("\n") > lines)
@@ -118,7 +118,7 @@ class Fabric:
         return f"switch s{switch} {self.at(switch, 7100)} {self.at(switch, 7101)}\n"
 
     def star(self, switch: int = SWITCHES[0]) -> str:
-        """All hosts linked to one switch."""
+        """A fabric in which all hosts are linked to one switch."""
         hosts = [f"host {self.address(host)} s{switch}\n" for host in range(HOSTS)]
         return self.switch_line(switch) + "".join(hosts)
 
@@ -132,7 +132,7 @@ def fabric(bed: Testbed, tmp_path: Path) -> Iterator[Fabric]:
 
 
 def await_carried(work: job.Job, more: int = 1) -> None:
-    """Until the switch has sent each rank so many bytes of results more."""
+    """Waits until the switch has sent each rank this many more bytes of results."""
 
     def received() -> list[int]:
         failed = [rank for rank in work.ranks if rank.process.returncode]
@@ -148,13 +148,13 @@ def await_carried(work: job.Job, more: int = 1) -> None:
 
 
 def go_on(work: job.Job, fabric: Fabric, rails: str, **options: Any) -> None:
-    """Starts ranks that go on until they are told to stop, and checks each result."""
+    """Starts ranks that run until they are told to stop, and that check each result."""
     settings: dict[str, Any] = {"elements": f"{MIB // 4},1000", "rails": rails, "report": 1}
     work.start(until=work.stop_file, env=fabric.env, **(settings | options))
 
 
 def test_a_switch_alone(bed: Testbed, fabric: Fabric) -> None:
-    """What the switch can do, and what it cannot and the hosts do."""
+    """Operations that the switch can do, and others, which the hosts do."""
     fabric.start_switch(SWITCHES[0])
     fabric.start_manager(fabric.star())
     with job.Job(bed, HOSTS) as work:
@@ -166,7 +166,7 @@ def test_a_switch_alone(bed: Testbed, fabric: Fabric) -> None:
         work.succeed()
     for rank in work.ranks:
         assert rank.process.stderr.count("a custom operation is for the hosts alone") == 1
-    # They were given back.
+    # The sessions were given back.
     assert fabric.manager is not None
     fabric.manager.wait_for("is over", job.PATIENCE)
     job.await_that("no sessions", lambda: fabric.sessions(SWITCHES[0]) == 0)
@@ -178,7 +178,7 @@ def rename(bed: Testbed, host: int, old: str, new: str) -> None:
 
 
 def test_interfaces_of_other_names(bed: Testbed, fabric: Fabric) -> None:
-    """The hosts' own network has one name by the option, and the switch's rail none."""
+    """The option names the hosts' own network, and the switch's rail has no name."""
     fabric.start_switch(SWITCHES[0])
     fabric.start_manager(fabric.star())
     odd = 1
@@ -199,7 +199,7 @@ def test_interfaces_of_other_names(bed: Testbed, fabric: Fabric) -> None:
 
 
 def test_a_host_with_another_interface(bed: Testbed, fabric: Fabric) -> None:
-    """Made anew, it is the way to the switch again, at a port of the range."""
+    """The interface, made anew, leads to the switch again, with a port of the range."""
     fabric.start_switch(SWITCHES[0])
     fabric.start_manager(fabric.star())
     own = bed.rail(RAIL).address(1)
@@ -222,7 +222,7 @@ def test_a_host_with_another_interface(bed: Testbed, fabric: Fabric) -> None:
 
 @pytest.mark.parametrize("collective", ["reduce", "broadcast"])
 def test_a_root(bed: Testbed, fabric: Fabric, collective: str) -> None:
-    """Each rank in turn is it; the switch carries what it can, and the hosts the rest."""
+    """Each rank is the root in turn. The switch carries what it can, and the hosts the rest."""
     fabric.start_switch(SWITCHES[0])
     fabric.start_manager(fabric.star())
     with job.Job(bed, HOSTS) as work:
@@ -239,14 +239,14 @@ def test_a_root(bed: Testbed, fabric: Fabric, collective: str) -> None:
 
 
 def test_barriers(bed: Testbed, fabric: Fabric) -> None:
-    """They are a byte each by the switch, beside the sums by which the ranks learn to stop."""
+    """The switch carries a byte for each barrier, beside the sums by which the ranks learn to stop."""
     fabric.start_switch(SWITCHES[0])
     fabric.start_manager(fabric.star())
     with job.Job(bed, HOSTS) as work:
         go_on(work, fabric, fabric.rail, collective="barrier")
 
         def carried(rank: job.Rank) -> bool:
-            """Some operation came with a byte more than the sum before it."""
+            """Whether some operation carried one byte more than the sum before it."""
             counts = [r["received"] for done in rank.all("done") for r in done["rails"][-1:]]
             return any(after - before == 4 + 1 for before, after in itertools.pairwise(counts))
 
@@ -259,7 +259,7 @@ GROUPS = "multicast 239.192.0.0:7200 16\n"
 
 
 def frames_per_block(fabric: Fabric, switch: int) -> float:
-    """That the switch has sent, in the sessions that it has now."""
+    """How many frames per block the switch has sent, in its present sessions."""
 
     def some() -> list[dict[str, Any]]:
         sessions = fabric.counted(fabric.switches[switch])["sessions"]
@@ -271,7 +271,7 @@ def frames_per_block(fabric: Fabric, switch: int) -> float:
 
 
 def heard_all(work: job.Job) -> bool:
-    """No rank has found that multicast does not come."""
+    """Whether no rank has found that multicast fails."""
     return not any("does not reach host" in rank.process.stderr for rank in work.ranks)
 
 
@@ -279,7 +279,7 @@ def heard_all(work: job.Job) -> bool:
 def test_results_by_multicast(
     bed: Testbed, fabric: Fabric, ranks_per_host: int, ipv6: bool
 ) -> None:
-    """Each is sent once, and comes to all ranks, of one host too."""
+    """Each result is sent once and reaches all ranks, also several on one host."""
     fabric.ipv6 = ipv6
     fabric.start_switch(SWITCHES[0])
     groups = "multicast [ff18::7200]:7200 16\n" if ipv6 else GROUPS
@@ -294,7 +294,7 @@ def test_results_by_multicast(
 
 
 def test_multicast_below_a_switch(bed: Testbed, fabric: Fabric) -> None:
-    """Each of two levels sends results to its hosts once, and to or from the other one apart."""
+    """Each of two levels sends a result once to its hosts, and separately to or from the other level."""
     first, second = SWITCHES[:2]
     text = fabric.switch_line(first) + fabric.switch_line(second) + f"link s{first} s{second}\n"
     for host in range(HOSTS):
@@ -313,7 +313,7 @@ def test_multicast_below_a_switch(bed: Testbed, fabric: Fabric) -> None:
 
 @pytest.mark.parametrize("since", ["the start", "later"])
 def test_a_network_that_drops_multicast(bed: Testbed, fabric: Fabric, since: str) -> None:
-    """On the way to one host: the session is lost, and the next one is without."""
+    """A path to one host drops multicast: the session is lost, and the next one does not use multicast."""
 
     def flood(how: str) -> None:
         port = bed.rail(RAIL).port(2)
@@ -342,7 +342,7 @@ def test_a_network_that_drops_multicast(bed: Testbed, fabric: Fabric, since: str
 
 
 def test_multicast_with_loss(bed: Testbed, fabric: Fabric) -> None:
-    """What is lost is asked for; that, even if it is much, does not look like no multicast."""
+    """Lost results are requested again. Even heavy loss does not look like a lack of multicast."""
     fabric.start_switch(SWITCHES[0])
     fabric.start_manager(fabric.star() + GROUPS)
     with job.Job(bed, HOSTS) as work, contextlib.ExitStack() as stack:
@@ -357,8 +357,8 @@ def test_multicast_with_loss(bed: Testbed, fabric: Fabric) -> None:
         assert heard_all(work), work.told()
 
 
-# At a switch: which blocks of each stream come first from each host. Prints [[host's address,
-# session, [seq, ...]], ...] of the first COUNT contributions. Hosts send them in trains.
+# At a switch: which blocks of each stream each host sends first. Prints [[host's address, session,
+# [seq, ...]], ...] of the first COUNT contributions. Hosts send them in trains.
 FIRST_CONTRIBUTIONS = """
 import collections, json, socket, struct, sys
 rail, port, count, size = sys.argv[1], *map(int, sys.argv[2:])
@@ -378,16 +378,16 @@ while count > 0:
             count -= 1
 print(json.dumps([[*key, seqs] for key, seqs in seen.items()]), flush=True)
 """
-DATAGRAM = 1472  # the most bytes of one at the testbed's MTU
+DATAGRAM = 1472  # the largest datagram at the testbed's MTU
 
 
 def beginnings(listener: Process, group: int) -> dict[str, list[int]]:
-    """By host: with which block of each group it began, of groups that came as a whole."""
+    """By host: the block of each group with which it began, for groups that arrived completely."""
     listed = json.loads(listener.wait_for(r"^\[.*\]$", job.PATIENCE)[0])
     found: dict[str, list[int]] = {}
     for host, _, seqs in listed:
         groups: dict[int, list[int]] = {}
-        for seq in dict.fromkeys(seqs):  # but for what is sent again
+        for seq in dict.fromkeys(seqs):  # without retransmissions
             groups.setdefault(seq // group, []).append(seq % group)
         whole = [places[0] for places in groups.values() if len(places) == group]
         found.setdefault(host, []).extend(whole)
@@ -395,7 +395,7 @@ def beginnings(listener: Process, group: int) -> dict[str, list[int]]:
 
 
 def test_staggered_sending(bed: Testbed, fabric: Fabric) -> None:
-    """Each host begins elsewhere; what is lost on the way is sent again."""
+    """Each host begins with a different block; lost blocks are sent again."""
     group = 32
     fabric.start_switch(SWITCHES[0])
     fabric.start_manager(fabric.star())
@@ -408,7 +408,7 @@ def test_staggered_sending(bed: Testbed, fabric: Fabric) -> None:
         await_carried(work, 16 << 20)
         began = beginnings(listener, group)
         for host in range(HOSTS):
-            places = began[fabric.address(host)]  # a few are of a group that two operations share
+            places = began[fabric.address(host)]  # a few belong to a group that two operations share
             assert places.count(host * group // HOSTS) > len(places) / 2 > 0, (host, places)
         bed.loss(RAIL, 3)
         await_carried(work, 8 << 20)
@@ -420,7 +420,7 @@ def test_staggered_sending(bed: Testbed, fabric: Fabric) -> None:
 
 @pytest.mark.parametrize("manager", ["stays", "starts again"])
 def test_no_multicast_group_is_left(bed: Testbed, fabric: Fabric, manager: str) -> None:
-    """Each session has its own, or none, and a manager that comes back knows which are taken."""
+    """Each session has a group of its own or none, and a manager that returns knows which groups are used."""
     lease = 6
     text = fabric.star() + "multicast 239.192.0.0:7200 1\n"
     fabric.start_switch(SWITCHES[0])
@@ -432,7 +432,7 @@ def test_no_multicast_group_is_left(bed: Testbed, fabric: Fabric, manager: str) 
         if manager == "starts again":
             fabric.kill(fabric.manager)
             fabric.start_manager(text, lease=lease)
-            # a machine that stood still has made the ranks ask for another session
+            # if the machine stalled, the ranks have asked for another session
             fabric.manager.wait_for(r"is taken over|\(attempt [2-9]", job.PATIENCE)
         go_on(second, fabric, fabric.rail)
         fabric.manager.wait_for("no multicast group is left; s4 sends results to each host")
@@ -442,7 +442,7 @@ def test_no_multicast_group_is_left(bed: Testbed, fabric: Fabric, manager: str) 
             work.succeed()
 
 
-# Keeps 200 connections to ADDRESS PORT, by which nothing is said, and makes those again that end.
+# Keeps 200 silent connections to ADDRESS PORT, and makes those again that end.
 STRANGERS = """
 import selectors, socket, sys
 selector = selectors.DefaultSelector()
@@ -467,7 +467,7 @@ for ended in range(10**9):
 def test_strangers_do_not_keep_out_the_manager(
     bed: Testbed, fabric: Fabric, descriptors: int
 ) -> None:
-    """Neither by being many nor by taking all descriptors."""
+    """Foreign clients do no harm, neither by their number nor by using all descriptors."""
     switch, stranger = SWITCHES[:2]
     fabric.start_switch(switch, limited=descriptors)
     argv = [PYTHON, "-c", STRANGERS, fabric.address(switch), "7101"]
@@ -489,7 +489,7 @@ KINDS = ["reduce", "broadcast"] if job.LONG else ["reduce"]
 
 @pytest.mark.parametrize("collective", KINDS)
 def test_roots_that_differ(bed: Testbed, fabric: Fabric, collective: str) -> None:
-    """All are told which rank names which root."""
+    """All ranks learn which rank names which root."""
     fabric.start_switch(SWITCHES[0])
     fabric.start_manager(fabric.star())
     shift = fabric.folder / "shift"
@@ -510,7 +510,7 @@ def test_roots_that_differ(bed: Testbed, fabric: Fabric, collective: str) -> Non
                 what,
             )
             assert said, what
-            teller, other, own, mine, theirs = map(int, said.groups())  # perhaps another rank was first
+            teller, other, own, mine, theirs = map(int, said.groups())  # another rank may have been first
             assert own == teller and (other == 3) == (teller != 3), what
             assert (theirs - mine) % HOSTS == (1 if other == 3 else HOSTS - 1), what
         work.stop()
@@ -522,7 +522,7 @@ COLLECTIVES = ["broadcast", "reduce", "barrier"] if job.LONG else ["broadcast"]
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_a_root_whose_switch_dies(bed: Testbed, fabric: Fabric, collective: str) -> None:
-    """Ranks that are each at another operation go from the switch to the hosts and back."""
+    """Ranks that are at different operations move from the switch to the hosts and back."""
     fabric.start_switch(SWITCHES[0])
     fabric.start_manager(fabric.star())
     with job.Job(bed, HOSTS) as work:
@@ -537,7 +537,7 @@ def test_a_root_whose_switch_dies(bed: Testbed, fabric: Fabric, collective: str)
 
 
 def test_more_threads_than_streams(bed: Testbed, fabric: Fabric) -> None:
-    """In orders that differ from rank to rank: none waits for ever behind another."""
+    """Threads run operations in orders that differ from rank to rank; none waits for ever behind another."""
     fabric.start_switch(SWITCHES[0])
     fabric.start_manager(fabric.star())
     with job.Job(bed, HOSTS) as work:
@@ -549,7 +549,7 @@ def test_more_threads_than_streams(bed: Testbed, fabric: Fabric) -> None:
 
 
 def test_beside_a_tcp_rail(bed: Testbed, fabric: Fabric) -> None:
-    """Parts of each message go by the switch and by the other rail."""
+    """Each message is divided between the switch and the other rail."""
     fabric.start_switch(SWITCHES[0])
     fabric.start_manager(fabric.star())
     with job.Job(bed, HOSTS) as work:
@@ -563,7 +563,7 @@ def test_beside_a_tcp_rail(bed: Testbed, fabric: Fabric) -> None:
 
 
 def by_the_switch(work: job.Job, *, least: int) -> dict[int, str]:
-    """The hashes of the results of what the switch has carried, by the operation."""
+    """The hashes of the results that the switch has carried, by operation."""
     rank = work.ranks[0]
     done = [(event, event["rails"][-1]["received"]) for event in rank.all("done")]
     hashes = {
@@ -576,7 +576,7 @@ def by_the_switch(work: job.Job, *, least: int) -> dict[int, str]:
 
 
 def test_reproducible_sums(bed: Testbed, fabric: Fabric) -> None:
-    """In any order of arrival the same bits, and below one switch those of the hosts' one order."""
+    """Any order of arrival gives the same bits, and with one switch those of the hosts' order."""
     fabric.start_switch(SWITCHES[0])
     fabric.start_manager(fabric.star())
     options: dict[str, Any] = {"elements": "1,1000,20000", "operations": 240, "float": 1}
@@ -584,7 +584,7 @@ def test_reproducible_sums(bed: Testbed, fabric: Fabric) -> None:
     for seed in (1, 2):
         with job.Job(bed, HOSTS) as work:
             rail = f"{fabric.rail}?reproducible=1"
-            # The session is there after some operations.
+            # The session exists after some operations.
             work.start(rails=rail, env=fabric.env, seed=seed, pause="0:5", late="1:20:1000", **options)
             work.succeed()
             work.hashes()
@@ -599,7 +599,7 @@ def test_ranks_that_differ_in_reproducible(bed: Testbed, fabric: Fabric) -> None
     with job.Job(bed, 2) as work:
         go_on(work, fabric, fabric.rail, hosts=[0])
         go_on(work, fabric, f"{fabric.rail}?reproducible=1", hosts=[1])
-        # At once, when all have told rank 0: nobody waits for the manager's answer in vain.
+        # Rank 0 knows this once all ranks have told it, so nobody waits for the manager.
         work.ranks[0].process.wait_for("asks for another session than others", 2 * job.SLACK)
         work.stop()
         work.succeed()
@@ -607,7 +607,7 @@ def test_ranks_that_differ_in_reproducible(bed: Testbed, fabric: Fabric) -> None
 
 
 def test_two_tenants(bed: Testbed, fabric: Fabric) -> None:
-    """Two jobs on one switch, and a third that it has no room for until one of them ends."""
+    """Two jobs use one switch, which has no room for a third until one of them ends."""
     fabric.start_switch(SWITCHES[0])
     fabric.start_manager(fabric.star(), "--sessions", str(2 * STREAMS))
     with contextlib.ExitStack() as stack:
@@ -623,7 +623,7 @@ def test_two_tenants(bed: Testbed, fabric: Fabric) -> None:
             " asked for",
             job.PATIENCE,
         )
-        jobs[2].all_done(4)  # by the hosts
+        jobs[2].all_done(4)  # carried by the hosts
         jobs[0].stop()
         jobs[0].succeed()
         for work in jobs[1:]:
@@ -633,7 +633,7 @@ def test_two_tenants(bed: Testbed, fabric: Fabric) -> None:
 
 
 def test_a_lease_runs_out(bed: Testbed, fabric: Fabric) -> None:
-    """A rank is killed; the others are stopped before they hear of it, and give nothing back."""
+    """A rank is killed; the others are stopped before they learn of it, and give nothing back."""
     fabric.start_switch(SWITCHES[0])
     fabric.start_manager(fabric.star())
     with job.Job(bed, HOSTS) as work:
@@ -659,8 +659,8 @@ def test_a_dead_rank_fails_the_others(bed: Testbed, fabric: Fabric) -> None:
 
 
 def test_a_manager_that_comes_back(bed: Testbed, fabric: Fabric) -> None:
-    """The sessions stay, and it takes them over."""
-    lease = 6  # which a slow machine needs less than for the manager to be back
+    """The sessions stay, and the manager takes them over."""
+    lease = 6  # longer than a slow machine needs until the manager is back
     fabric.start_switch(SWITCHES[0])
     fabric.start_manager(fabric.star(), lease=lease)
     with job.Job(bed, HOSTS) as work:
@@ -670,14 +670,14 @@ def test_a_manager_that_comes_back(bed: Testbed, fabric: Fabric) -> None:
         fabric.kill(fabric.manager)
         await_carried(work)
         fabric.start_manager(fabric.star(), lease=lease)
-        # A machine that stood still has made the ranks ask for another session: see below.
+        # If the machine stalled, the ranks have asked for another session: see below.
         fabric.manager.wait_for(r"is taken over|\(attempt [2-9]", job.PATIENCE)
         since = time.monotonic()
-        while time.monotonic() < since + 1.2 * lease:  # else the leases would have run out
+        while time.monotonic() < since + 1.2 * lease:  # otherwise the leases would have run out
             await_carried(work)
         work.stop()
         work.succeed()
-        # It makes the switch seem to, too; nothing else may have.
+        # A stalled machine makes the switch seem lost, too; nothing else may have been lost.
         lost = [
             line
             for rank in work.ranks
@@ -691,7 +691,8 @@ def test_a_manager_that_comes_back(bed: Testbed, fabric: Fabric) -> None:
 
 
 def test_a_switch_that_dies(bed: Testbed, fabric: Fabric) -> None:
-    """In the middle of operations: the hosts end them, with right results, until it is back."""
+    """The switch dies in the middle of operations. The hosts complete them with right results until it
+    is back."""
     fabric.start_switch(SWITCHES[0])
     fabric.start_manager(fabric.star())
     with job.Job(bed, HOSTS) as work:
@@ -707,7 +708,7 @@ def test_a_switch_that_dies(bed: Testbed, fabric: Fabric) -> None:
 
 
 def test_another_tree(bed: Testbed, fabric: Fabric) -> None:
-    """Over two levels, and around a switch that has died."""
+    """The tree has two levels, and avoids a switch that has died."""
     first, second, leaf = SWITCHES
     text = "".join(fabric.switch_line(switch) for switch in SWITCHES)
     text += f"link s{first} s{leaf}\nlink s{second} s{leaf}\n"
@@ -737,7 +738,7 @@ def other_secret(fabric: Fabric) -> Path:
 
 
 def refusal(fabric: Fabric, rank: str, other: Path) -> str:
-    """What a rank says whose secret is another one than the manager's."""
+    """The log of a rank whose secret differs from the manager's."""
     at = re.escape(fabric.at(MANAGED_BY, 7000))
     return (
         rf"the manager at {at} and rank {rank} of {HOSTS} of job [0-9a-f]{{8}} do not accept each "
@@ -748,7 +749,7 @@ def refusal(fabric: Fabric, rank: str, other: Path) -> str:
 
 
 def test_a_rank_of_another_secret(bed: Testbed, fabric: Fabric) -> None:
-    """The rank and the manager say who is refused, why, and what to do. The operations go on."""
+    """The rank and the manager report who is refused, why, and what to do. The operations go on."""
     fabric.start_switch(SWITCHES[0])
     fabric.start_manager(fabric.star())
     assert fabric.manager is not None
@@ -776,7 +777,7 @@ def test_a_rank_of_another_secret(bed: Testbed, fabric: Fabric) -> None:
 
 
 def test_all_ranks_of_another_secret(bed: Testbed, fabric: Fabric) -> None:
-    """It is tried again and again, and told once of each; rank 0 says why there is no session."""
+    """The ranks try again and again, but each is reported once; rank 0 says why there is no session."""
     fabric.start_switch(SWITCHES[0])
     fabric.start_manager(fabric.star())
     assert fabric.manager is not None
@@ -799,7 +800,7 @@ def test_all_ranks_of_another_secret(bed: Testbed, fabric: Fabric) -> None:
 
 
 def test_a_switch_of_another_secret(bed: Testbed, fabric: Fabric) -> None:
-    """Switch and manager say it; the ranks' log says why there is no session."""
+    """Switch and manager report it; the ranks' log says why there is no session."""
     good, fabric.secret = fabric.secret, other_secret(fabric)
     fabric.start_switch(SWITCHES[0])
     switch = fabric.switches.pop(SWITCHES[0])
@@ -824,14 +825,14 @@ def test_a_switch_of_another_secret(bed: Testbed, fabric: Fabric) -> None:
             work.ranks[0].process.wait_for(why, job.PATIENCE)
             work.stop()
             work.succeed()
-        # The manager has gone on connecting, every half second.
+        # The manager has continued to connect, every half second.
         assert switch.stderr.count("is refused") == 1
         assert fabric.manager.stderr.count("nezha-manager: s4 at ") == 1
     finally:
         end_sessions([switch], gently=False)
 
 
-# On a host: connects COUNT times to ADDRESS:PORT, and says something that is no TLS.
+# On a host: connects COUNT times to ADDRESS:PORT, and sends something that is not TLS.
 FLOOD = """
 import socket, sys
 address, port, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
@@ -843,7 +844,7 @@ for number in range(count):
 
 
 def test_strangers_do_not_flood_the_log(bed: Testbed, fabric: Fabric) -> None:
-    """One line for each host, of the manager and of the switch."""
+    """The manager and the switch log one line for each host."""
     fabric.start_switch(SWITCHES[0])
     fabric.start_manager(fabric.star())
     assert fabric.manager is not None
@@ -857,7 +858,7 @@ def test_strangers_do_not_flood_the_log(bed: Testbed, fabric: Fabric) -> None:
         assert process.stderr.count("is refused") == 2, process.stderr
 
 
-# On a host: connects to $1 as NAME-1, NAME-2, ... with a secret that is none of the manager's.
+# On a host: connects to $1 as NAME-1, NAME-2, ... with a secret that differs from the manager's.
 INVENTED = """
 for number in $(seq 1 $3); do
   openssl s_client -connect "$1" -psk_identity "$2:NAME-$number" -psk 00112233445566778899 </dev/null
@@ -867,7 +868,7 @@ true
 
 
 def test_invented_names_do_not_hide_others(bed: Testbed, fabric: Fabric) -> None:
-    """A client that calls itself otherwise each time is told of once, and another host as well."""
+    """A client that changes its name each time is reported once, and so is another host."""
     fabric.start_switch(SWITCHES[0])
     fabric.start_manager(fabric.star())
     assert fabric.manager is not None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks whose memory runs out in the midst of an operation."""
+"""Ranks that run out of memory during an operation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from testbed import Testbed
 EXHAUSTION = str(job.BUILD / "tests" / "cluster_exhaustion")
 RANKS = 3
 ALGORITHMS = {name: number for number, name in enumerate(["auto", *job.ALGORITHMS])}
-# Smaller allocations are bookkeeping, for which a process keeps a reserve.
+# Smaller allocations are for bookkeeping, and a process keeps a reserve for them.
 LARGE = 4096  # bytes
 
 
@@ -24,7 +24,7 @@ def bed() -> Iterator[Testbed]:
 
 
 def check(bed: Testbed, algorithm: str, elements: int, least: int, lasting: int) -> None:
-    """Whichever allocation fails, each rank has the right result or the error in time."""
+    """Whichever allocation fails, each rank has the right result, or the error in time."""
     arguments = [RANKS, ALGORITHMS[algorithm], elements, least, lasting]
     print(*arguments)
     done = bed.exec(0, [EXHAUSTION, *map(str, arguments)], timeout=600, check=False)

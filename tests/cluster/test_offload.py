@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench/flare: wire limits, what a switch has counted, its table, what it refuses, a whole run."""
+"""bench/flare: wire limits, the switch's counters, its table, what it refuses, and a whole run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 
 def test_wire_limits() -> None:
-    """A switch has each host send the message once; of two rails each takes what it is good for."""
+    """With a switch each host sends the message once; of two rails, each carries what it can."""
     case = make_case("hosts", 4, 800, [MIB], 1)
     flare, tcp = case.configs
     once = MIB / 100  # µs at 100 MB/s
@@ -36,8 +36,8 @@ def test_wire_limits() -> None:
 
 
 def test_fabrics() -> None:
-    """The hosts are spread over the switches, and all of these are joined."""
-    bed = Testbed(6, {"eth0": "none"})  # fabric_text() asks it for addresses alone
+    """The hosts are spread over the switches, which are all connected."""
+    bed = Testbed(6, {"eth0": "none"})  # it need not be up: fabric_text() only asks it for addresses
     text = trials.fabric_text(bed, make_case("tree", 4, 100, [4], 1, switches=2))
     assert text.splitlines() == [
         "switch s4 10.0.0.5:7100 10.0.0.5:7101",
@@ -62,12 +62,12 @@ def test_one_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setting = tmp_path / "autogroup"
     monkeypatch.setattr(one_group, "AUTOGROUP", setting)
     monkeypatch.setattr(one_group, "STATE_DIR", tmp_path / "state")
-    with one_group.one_group():  # a kernel without
+    with one_group.one_group():  # a kernel without this feature
         assert not setting.exists()
     setting.write_text("1\n")
     with pytest.raises(KeyError), one_group.one_group():
         assert setting.read_text() == "0"
-        with one_group.one_group():  # another run's, which ends first
+        with one_group.one_group():  # another run uses it, and ends first
             assert setting.read_text() == "0"
         assert setting.read_text() == "0"
         raise KeyError
@@ -80,7 +80,7 @@ def test_one_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_figures_of_a_switch() -> None:
-    """CPU by what was received; the rate of frames while there are some."""
+    """CPU time per received data, and the rate of frames while there are some."""
     gib = 1 << 30
     samples = [
         Sample(seconds=0, frames=10, bytes=0, cpu=1.0),
@@ -96,7 +96,7 @@ def test_figures_of_a_switch() -> None:
 
 
 def test_operations_by_the_hosts_are_seen() -> None:
-    """Of short ones what the ranks agree on by TCP is most of the bytes."""
+    """In short operations, most bytes are the TCP messages of the ranks' agreement."""
     rails = [{"name": "eth0", "bytes": 9000}, {"name": "flare", "bytes": 1600}]
     row = {"bytes": 4, "iterations": 100, "ranks": 4, "rails": rails}
     assert part_by_switch(row) == 1
@@ -130,7 +130,7 @@ def test_table(tmp_path: Path) -> None:
     assert offload.load(tmp_path / offload.DATA) == cases
     text = summary.table(cases)
     lines = [line.split() for line in text.splitlines()]
-    # S/B is 8389 µs, and by TCP 12583; the ratios are of runs that followed each other
+    # S/B is 8389 µs, and 12583 with TCP; each ratio is of two consecutive runs
     large = "1 MiB 9.5 ms 0.883 (0.839–0.932) 16.5 ms* 0.769 (0.699–0.839) 1.75 (1.50–2.00) 1.50 0.25 12,345"
     assert large.split() in lines
     assert "1% lost 50 ms 0.671 (0.559–0.839) failed - - 1.50 - -".split() in lines
@@ -159,18 +159,18 @@ def test_bad_command_lines(arguments: list[str], reason: str) -> None:
 
 
 def test_a_whole_run(tmp_path: Path) -> None:
-    """Two switches below each other; and one beside a rail of TCP."""
+    """Runs two switches in a tree, and one switch beside a TCP rail."""
     (tmp_path / offload.TABLE).write_text("an earlier run's")
     done = call("--quick", "--cases", "tree,rails", "--sizes", "256K", "--out", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
-    first = done.stderr.splitlines()[0]  # eight hosts, two switches, a manager; three times 8 x 256 KiB
+    first = done.stderr.splitlines()[0]  # eight hosts, two switches and a manager, three times 8 x 256 KiB
     assert "needs root or user namespaces" in first and "6 MiB of memory" in first
     assert "up to 11 processes at a time" in first
     tree, rails = offload.load(tmp_path / offload.DATA)
     for case in (tree, rails):
         for way in case.configs:
             assert (case.p50(way, 1 << 18) or 0) > 0 and case.parts_of_limit(way, 1 << 18)[0] < 1
-    # of both switches: the message of each host, and what one of them sends to the other
+    # both switches: each host's message, and what one switch sends to the other
     [row] = tree.rows(tree.configs[0], 1 << 18)
     assert row["switch_cpu_s_per_gib"] > 0 and row["switch_frames_per_s"] > 100
     text = (tmp_path / offload.TABLE).read_text()

@@ -27,7 +27,7 @@ PAIRS = str(BENCH / "pairs")
 
 
 def test_intervals() -> None:
-    """As tables of the sign test have them: of 20 values the 6th and the 15th."""
+    """The intervals are those in tables of the sign test: of 20 values, the 6th and the 15th."""
     assert median_interval(list(range(1, 21))) == (6, 15)
     assert median_interval([3, 1, 2, 6, 5, 4]) == (1, 6)
     assert median_interval([1, 2, 3, 4, 5]) is None
@@ -45,9 +45,8 @@ def test_intervals_have_the_median_as_often_as_they_say() -> None:
 
 
 def made_results() -> Results:
-    """Six repeats: B takes 1.1 to 1.6 of A's time, half of the CPU time for each iteration, and
-    one run of each has failed.
-    """
+    """Six repeats: B takes 1.1 to 1.6 of A's time and half of its CPU time per iteration, and one run
+    of each has failed."""
     configs = [Config(key, key.lower(), key, ["eth0"], []) for key in "AB"]
     results = Results({"cores": 2}, 4, {"eth0": 10**9}, configs, [1024], 8)
     for repeat in range(8):
@@ -64,7 +63,7 @@ def test_comparison() -> None:
     comparisons = compare(results)
     assert [(each.config.key, each.size) for each in comparisons] == [("B", 1024)]
     ratios = comparisons[0].ratios
-    assert ratios == pytest.approx([1.1, 1.2, 1.3, 1.4, 1.5, 1.6])  # pairs alone
+    assert ratios == pytest.approx([1.1, 1.2, 1.3, 1.4, 1.5, 1.6])  # only from complete pairs
     assert statistics.median(ratios) == pytest.approx(1.35)
     assert comparisons[0].cpu_ratios == [0.5] * 6
     lines = [line.split() for line in table(results, comparisons).splitlines()]
@@ -77,7 +76,7 @@ def test_comparison() -> None:
 
 
 def test_several_runs_make_a_pair() -> None:
-    results = made_results()  # of B the pairs' runs take 110 and 120, 130 and 140, 150 and 160
+    results = made_results()  # B's runs in pairs take 110 and 120, 130 and 140, 150 and 160
     ratios = compare(results, runs=2)[0].ratios
     assert ratios == pytest.approx([1.15, 1.35, 1.55, 1.8]), "the last has one run of each way"
 
@@ -92,7 +91,7 @@ def call(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def measured_while_stolen(monkeypatch: pytest.MonkeyPatch, parts: list[float]) -> Results:
-    """One run, allowed to lose 2%, when launches after each other lose so much."""
+    """One run that may lose 2% of the CPU, while consecutive launches lose these parts."""
     launches = iter(range(TRIES + 1))
     taken = iter(parts)
     row = {"bytes": 1024, "iterations": 10, "cpu_s": 1}
@@ -105,7 +104,7 @@ def measured_while_stolen(monkeypatch: pytest.MonkeyPatch, parts: list[float]) -
     monkeypatch.setattr(CpuTime, "taken_since", lambda _: Taken(next(taken), 0.25))
     config = Config("A", "", "A", ["eth0"], [])
     results = Results({"cores": 2}, 4, {"eth0": 10**9}, [config], [1024], 1)
-    bed = Testbed(4, {"eth0": "1gbit"})  # it need not be up: launch() starts nothing
+    bed = Testbed(4, {"eth0": "1gbit"})  # it need not be up, as launch() starts nothing
     Sweep(bed, results, 0.1, Progress(), most_stolen=0.02).run()
     return results
 
@@ -141,7 +140,7 @@ def test_stolen_time_is_said_only_where_there_is_some() -> None:
 
 
 def test_processes_that_are_others() -> None:
-    """Neither this one, nor what it has started, nor the kernel's threads."""
+    """Others are neither this process, nor those that it has started, nor kernel threads."""
     me = os.getpid()
     usages = {1: Usage(0, 0), 2: Usage(0, 0, name="kthreadd"), 8: Usage(2, 0), me: Usage(50, 0)}
     usages |= {50: Usage(1, 0), 51: Usage(50, 0), me + 1: Usage(me, 0)}
@@ -155,7 +154,7 @@ def test_a_container_whose_second_process_is_not_the_kernel() -> None:
 
 
 def test_ticks_of_a_child_that_has_ended() -> None:
-    """They are its parent's, which has used none of them itself."""
+    """The ticks count for the parent, which has used none of them itself."""
     seconds = 1
     burn = f"import time\nwhile time.process_time() < {seconds}: pass"
     before = dict(usage_of_all())[os.getpid()]
@@ -172,7 +171,7 @@ def test_names_of_processes() -> None:
 
 
 def test_time_of_processes_that_are_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of those outside of a container: what the kernel counts beyond those that are seen."""
+    """For example those outside a container: the kernel counts more time than the visible processes have."""
     me = os.getpid()
     before = CpuTime(10, 1000, 300, {1: Usage(0, 50), me: Usage(1, 200)})
     then = CpuTime(30, 2000, 800, {1: Usage(0, 150), me: Usage(1, 250, of_children=150)})
@@ -182,7 +181,7 @@ def test_time_of_processes_that_are_not_seen(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("of_children", [5010, 0], ids=["waited for", "not waited for"])
 def test_a_process_that_has_ended(monkeypatch: pytest.MonkeyPatch, of_children: int) -> None:
-    """Its life before the run is not the run's. This process's own children are its own."""
+    """Time that it used before the run does not count, nor do children of this process."""
     me = os.getpid()
     old = {1: Usage(0, 50), 7: Usage(1, 5000), me: Usage(1, 200), me + 1: Usage(me, 900)}
     new = {1: Usage(0, 80, of_children), 8: Usage(1, 20), me: Usage(1, 200, of_children=960)}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench/peers: which peers run where, what they have said, its tables, and whole runs.
+"""bench/peers: which peers run where, how their output is read, its tables, and whole runs.
 
-MPICH and mptcpize are not among the packages that the tests have: what starts these peers is tested
-with programs that stand in for them.
+The tests' packages do not include MPICH and mptcpize; the code that starts these peers is tested with
+substitute programs.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def keys_of(collective: str) -> set[str]:
 
 
 def test_peers_of_other_collectives() -> None:
-    """An allreduce's algorithms are not theirs, and a barrier has nothing to divide."""
+    """An allreduce's algorithms do not apply to them, and a barrier has nothing to divide."""
     mpi = {"ompi", "ompi-one", "ompi-weights", "ucx", "mpich"}
     gloo = {"gloo", "mptcp", "gloo-parts", "gloo-weights"}
     assert keys_of("allgather") == {"nezha", "iperf3"} | mpi | gloo
@@ -99,11 +99,11 @@ def test_rails_and_rates_in_commands() -> None:
     program = f"{PROGRAMS / 'gloo-bench'} --tcp-device eth0,eth1"
     assert words["gloo-preload"] == f"env {taken_over} {program}"
     assert words["gloo-device"] == f"env {taken_over} NEZHA_GLOO_COLLECTIVES=gloo {program}"
-    assert "--tcp-device eth1 --algorithm ring" in words["gloo-ring"]  # the fastest
+    assert "--tcp-device eth1 --algorithm ring" in words["gloo-ring"]  # the fastest rail
     assert words["mptcp-bcube"].startswith("mptcpize run ")
     assert "--share 400000000,1000000000" in words["gloo-weights"]
     assert "btl_tcp_bandwidth_eth0 400 --mca btl_tcp_bandwidth_eth1 1000" in words["ompi-weights"]
-    assert "orte_leave_session_attached 1" in words["ompi"]  # its daemons are the bench's children
+    assert "orte_leave_session_attached 1" in words["ompi"]  # its daemons are then the bench's children
     assert "mpi_yield_when_idle 1" in words["ompi"] and "mpi_yield_when_idle 0" in words["ompi-spin"]
     assert "btl_tcp_if_include eth1 " in words["ompi-one"] and "eth0" not in words["ompi-one"]
     assert "-x UCX_NET_DEVICES=eth0,eth1" in words["ucx-ring"]
@@ -130,7 +130,7 @@ def test_looks_in_pictures() -> None:
 
 
 def test_launches_by_warm_up() -> None:
-    """All peers alike have as many iterations before the clock as nezha learns by."""
+    """All peers get as many iterations before the clock starts as nezha needs to learn."""
     learned, medium, large = [4, 1 << 17, 1 << 20], [1 << 23], [1 << 26]
     assert groups_of(learned + medium + large) == [learned, medium, large]
     assert groups_of(large) == [large]
@@ -138,7 +138,7 @@ def test_launches_by_warm_up() -> None:
 
 
 def test_launches_of_other_collectives() -> None:
-    """nezha learns nothing of them, and vectors of blocks are longer than a block."""
+    """nezha learns nothing from them, and a vector of blocks is longer than a block."""
     blocks = COLLECTIVES["allgather"]
     sizes = [1 << 10, 1 << 16, 1 << 20, 1 << 24]
     assert groups_of(sizes, 4, blocks) == [sizes[:2], sizes[2:3], sizes[3:]]
@@ -148,7 +148,7 @@ def test_launches_of_other_collectives() -> None:
 
 # ---- limits -----------------------------------------------------------------------------------
 
-# Of 1 MiB, of a message or of a block, among four hosts at 200 MB/s: in microseconds.
+# For 1 MiB, of a message or of a block, and four hosts at 200 MB/s, in microseconds.
 LIMITS = {
     "allreduce": 7864.32,  # 1.5 MiB
     "reduce": 5242.88,
@@ -179,7 +179,7 @@ def test_limits_are_of_every_collective() -> None:
 
 
 def report(gbits: float, sender: float, receiver: float) -> dict:
-    """What matters of iperf3's, percents of a core."""
+    """The relevant parts of an iperf3 report; CPU in percent of a core."""
     return {
         "end": {
             "sum_received": {"bits_per_second": gbits * 1e9},
@@ -189,7 +189,7 @@ def report(gbits: float, sender: float, receiver: float) -> dict:
 
 
 def test_rates_of_iperf3() -> None:
-    """The median host's rails together, and everybody's CPU."""
+    """The sum of the median host's rails, and the CPU of all hosts."""
     reports = [
         [report(0.8, 10, 20), report(0.2, 5, 5)],
         [report(0.4, 1, 2), report(0.4, 3, 4)],
@@ -213,7 +213,7 @@ def bed() -> Iterator[Testbed]:
 
 
 def sweep(bed: Testbed, script: str) -> ResultsOf[Peer]:
-    """Of one peer, by a launcher that runs a script and gets the program's words."""
+    """Runs a sweep of one peer whose launcher runs a script and gets the program's words."""
     launcher = ["sh", "-c", script]
     return sweep_of(bed, Peer("mpich", "MPI", "mpich", ["eth0"], ["program"], "", launcher), [4, 8])
 
@@ -229,7 +229,8 @@ ROWS = "; ".join(f"""echo '{{"bytes": {size}, "p50_us": {size}.5}}'""" for size 
 
 
 def test_a_launcher_that_does_not_end(bed: Testbed) -> None:
-    """Nor does what it has started in other sessions; with all results there, that is no failure."""
+    """Processes that it started in other sessions do not end either; with all results present, this is
+    no failure."""
     results = sweep(bed, f"echo some words; {ROWS}; setsid sleep 1000 & sleep 1000")
     assert not results.failures
     assert [(row["bytes"], row["p50_us"]) for row in results.measurements] == [(4, 4.5), (8, 8.5)]
@@ -244,14 +245,14 @@ def test_a_launcher_that_fails(bed: Testbed) -> None:
 
 
 def test_a_launcher_whose_last_line_is_cut_off(bed: Testbed) -> None:
-    """As that of one which is killed while it prints."""
+    """As if the launcher was killed while it printed."""
     results = sweep(bed, f"{ROWS.split(';')[0]}; printf '{{\"bytes\": 8, \"p5'; kill -9 $$")
     assert [row["bytes"] for row in results.measurements] == [4]
     assert [failure["errors"] for failure in results.failures] == [["mpirun ended with status -9"]]
 
 
 def test_endpoints_of_a_try_that_failed(bed: Testbed) -> None:
-    """They are not in the way of the next try, nor left to it."""
+    """They neither disturb the next try nor are left to it."""
     for _ in range(2):
         bed.exec(0, ["ip", "mptcp", "endpoint", "add", "10.99.0.1", "signal"])
         peer_sweep.announce_rails(bed, "eth0")
@@ -260,7 +261,7 @@ def test_endpoints_of_a_try_that_failed(bed: Testbed) -> None:
 
 @pytest.mark.parametrize(("size", "fails"), [(1 << 16, False), (1 << 20, True)])
 def test_mptcp_that_is_tcp(bed: Testbed, size: int, fails: bool) -> None:
-    """Short messages may go by one rail; of long ones it would not be MPTCP's time."""
+    """Short messages may use one rail; a long one on one rail would not be MPTCP's time."""
     launcher = ["sh", "-c", f"""echo '{{"bytes": {size}, "p50_us": 5}}'"""]
     peer = Peer("mptcp-ring", "MPTCP", "", ["eth0"], ["mptcpize"], "", launcher)
     results = sweep_of(bed, peer, [size])
@@ -273,7 +274,7 @@ def test_mptcp_that_is_tcp(bed: Testbed, size: int, fails: bool) -> None:
 @pytest.mark.parametrize("key", ["gloo-device", "gloo-preload"])
 @pytest.mark.parametrize("device", ["nezha, rails=NEZHA_RAILS", "tcp, iface=eth0"])
 def test_a_device_that_is_not_taken_over(bed: Testbed, key: str, device: str) -> None:
-    """It would be Gloo's own time."""
+    """Otherwise the time would be that of Gloo's own device."""
     launcher = ["sh", "-c", f"""echo '{{"bytes": 4, "p50_us": 5, "device": "{device}"}}'"""]
     results = sweep_of(bed, Peer(key, key, key, ["eth0"], ["program"], "", launcher), [4])
     failed = device.startswith("tcp")
@@ -314,7 +315,7 @@ def outlast(*words: object, timeout: float = 60, **options: object) -> None:
 def test_peers_that_break(
     bed: Testbed, monkeypatch: pytest.MonkeyPatch, key: str, name: str, instead: object, reason: str
 ) -> None:
-    """It is their failure, and ends nothing else."""
+    """It counts as a failure of these peers, and ends nothing else."""
     monkeypatch.setattr(peer_sweep, name, instead)
     command = {"mptcp-ring": ["mptcpize"], "iperf3": ["iperf3"]}[key]
     results = sweep_of(bed, Peer(key, key, key, ["eth0"], command, "", []), [1 << 17])
@@ -323,7 +324,7 @@ def test_peers_that_break(
 
 
 def test_ssh_to_the_hosts(bed: Testbed, tmp_path: Path) -> None:
-    """As launchers call it: options first, and words that the shell over there takes apart."""
+    """As launchers call it: options first, then words that the remote shell splits."""
     ssh = shlex.quote(str(BENCH / "testbed-ssh"))
     out = shlex.quote(str(tmp_path / "out"))
     sweep(bed, f"{ssh} -x -q h1 echo '$(hostname)' '\"a  b\"' '>' {out}; {ROWS}")
@@ -350,7 +351,7 @@ def made_results(rate: int | None) -> ResultsOf[Peer]:
         *measured("nezha", 1 << 20, [15e3, 14e3, 13e3]),
         *measured("nezha-cpu", 1 << 20, [14e3, 14e3, 14e3]),
         *measured("gloo-ring", 1 << 20, [28e3, 28e3, 28e3]),
-        *measured("ompi", 1 << 20, [19e3, 21e3]),  # failed once
+        *measured("ompi", 1 << 20, [19e3, 21e3]),  # one run has failed
         *measured("iperf3", 1 << 20, [13e3, 13e3, 13e3]),
     ]
     failure = {"config": "ompi", "repeat": 2, "sizes": [1 << 20], "errors": ["it ended", "why"]}
@@ -370,13 +371,13 @@ def test_table() -> None:
     assert ["iperf3", "blocking", "-", "13000"] in lines
     assert ["nezha", "0.002", "0.899"] in lines  # 2^20 * 1.5 / 125 MB/s is 12583 us
     assert ["nezha", "100"] in lines and ["nezha", "0.102"] in lines  # CPU time
-    assert ["the", "best", "peer", "1.50", "1.43"] in lines  # iperf3 is none, nor is nezha
+    assert ["the", "best", "peer", "1.50", "1.43"] in lines  # iperf3 and nezha are no peers
     assert ["ompi", "ompi*"] in lines
     assert "ompi, 1 MiB: failed\n    it ended\n    why" in text
 
 
 def test_table_of_programs_taken_over() -> None:
-    """They are set against Gloo on one rail and against nezha, and are no peers of nezha's."""
+    """Such programs are compared with Gloo on one rail and with nezha, and are no peers of nezha."""
     network = Network(4, {"eth0": G})
     results = made_results(G)
     results.configs += make_peers(["gloo-device", "gloo-preload"], network)
@@ -401,7 +402,7 @@ def test_table_without_shaping() -> None:
 
 
 def test_tables_of_blocks() -> None:
-    """Sizes are a block's, what programs print is the whole vector's, of four."""
+    """Sizes are those of a block; programs print the size of the whole vector of four."""
     rates: dict[str, int | None] = {"eth0": G}
     peers = make_peers(["nezha", "gloo"], Network(4, rates, "gather"))
     size = 1 << 20
@@ -477,7 +478,7 @@ def test_bad_command_lines(arguments: list[str], reason: str) -> None:
 
 
 def test_a_whole_run(tmp_path: Path) -> None:
-    """One peer cannot be started; the others are measured all the same."""
+    """One peer cannot be started; the others are measured nevertheless."""
     broken = tmp_path / "bin" / "mptcpize"
     broken.parent.mkdir()
     broken.write_text("#!/bin/sh\necho no luck >&2\nexit 3\n")
@@ -485,7 +486,7 @@ def test_a_whole_run(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "peers.csv").write_text("an earlier run's")
-    (out / "peers-of-mine.txt").touch()  # the user's
+    (out / "peers-of-mine.txt").touch()  # a file of the user
     done = call(
         *("--hosts", "2", "--config", "1g+500m", "--sizes", "4,64K", "--repeat", "1", "--quick"),
         *("--peers", "nezha,gloo-ring,gloo-weights,mptcp-ring", "--out", str(out)),
@@ -509,7 +510,7 @@ def test_a_whole_run(tmp_path: Path) -> None:
 
 
 def test_every_collective(tmp_path: Path) -> None:
-    """nezha, Gloo on one rail, on both and over nezha, and Open MPI: each program checks its results."""
+    """Runs nezha, Gloo on one rail, on both and over nezha, and Open MPI; each program checks its results."""
     peers = ["nezha", "gloo-weights", "gloo-device", "gloo-preload", "ompi"]
     done = call(
         *("--collective", "all", "--config", "1g+500m", "--sizes", "4,64K", "--quick"),
@@ -543,13 +544,13 @@ def test_every_collective(tmp_path: Path) -> None:
 
 
 def open_mpi() -> Peer:
-    """On two hosts."""
+    """Open MPI on two hosts."""
     [peer] = make_peers(["ompi"], Network(2, {"eth0": None}))
     return peer
 
 
 def mpi_rows(bed: Testbed, *words: str, peer: Peer | None = None) -> list[dict]:
-    """What mpi-bench prints on two hosts. It checks its results."""
+    """The output of mpi-bench on two hosts, which checks its results."""
     peer = peer or open_mpi()
     command = [*peer.command, *words, "--warmup-iters", "2", "--iteration-count", "3"]
     [launcher] = peer_sweep.start_ranks(bed, peer, [*command, "--format", "json"], awaited=100)
@@ -561,7 +562,7 @@ def mpi_rows(bed: Testbed, *words: str, peer: Peer | None = None) -> list[dict]:
 @pytest.mark.parametrize("options", [[], ["--in-place", "--barrier"]], ids=["out", "in"])
 @pytest.mark.parametrize("name", COLLECTIVES)
 def test_collectives_of_mpi(bed: Testbed, tmp_path: Path, name: str, options: list[str]) -> None:
-    if name == "reduce_scatter":  # MPI has its result in place somewhere else
+    if name == "reduce_scatter":  # MPI has the in-place result in another part of the vector
         options = ["--type", "int64", "--operation", "max"]
     sizes = [] if name == "barrier" else ["--elements", "1,1000"]
     words = ["--shared-path", str(tmp_path), *sizes, *options, name]
@@ -583,7 +584,7 @@ BATCH_JOBS = {
 def test_open_mpi_within_a_batch_job(
     bed: Testbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str
 ) -> None:
-    """The job's nodes are not the testbed's hosts."""
+    """The nodes of the surrounding job are not the testbed's hosts."""
     nodes = tmp_path / "nodes"
     nodes.write_text("other 16 queue UNDEFINED\n")
     for name, value in BATCH_JOBS[system].items():
@@ -592,7 +593,7 @@ def test_open_mpi_within_a_batch_job(
 
 
 def test_open_mpi_where_names_of_hosts_are_known_otherwise(bed: Testbed, tmp_path: Path) -> None:
-    """Each rank runs on its host, whose interface it counts bytes of."""
+    """Each rank runs on its host, and counts the bytes of that host's interface."""
     hosts = tmp_path / "hosts"
     hosts.write_text("127.0.0.1 localhost h0 h1\n")
     script = 'mount --bind "$0" /etc/hosts && exec "$@"'

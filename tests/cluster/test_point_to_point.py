@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends and receives: right by any rails, whatever is cut; a dead or late rank, and one whose message
-has another size, is an error that says so. Scenarios of test_api.py have orders, tags and sources."""
+"""Sends and receives: right on any rails, whatever is cut. A rank that is dead or late, or whose
+message has another size, leads to an error that says so. test_api.py has scenarios for orders, tags and
+sources."""
 
 from __future__ import annotations
 
@@ -36,20 +37,21 @@ def options_of(**options: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("rails", [ONE, BOTH])
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_right(bed: Testbed, ranks: int, rails: str) -> None:
-    """To the next rank, and from the one before, or from any rank; of one rank to itself."""
+    """Each rank sends to the next, and receives from the previous or from any rank; a single rank sends
+    to itself."""
     elements = ",".join(map(str, ELEMENTS))
     job.run(bed, ranks, **options_of(elements=elements, operations=20, rails=rails))
 
 
 def test_types_threads_and_several_ranks_a_host(bed: Testbed) -> None:
-    """In an order of each rank's own."""
+    """The threads run operations in an order that differs from rank to rank."""
     options = options_of(elements="1,1001,5000", operations=18, threads=3)
     job.run(bed, 8, 2, type="uint8,float16,float64", **options)
 
 
 @pytest.mark.parametrize("how", ["carrier", "silent"])
 def test_cut_in_the_middle(bed: Testbed, how: str) -> None:
-    """Of a large message, at a rank that sends and receives: right all the same."""
+    """A cut in a large message, at a rank that sends and receives, does not change the result."""
     with job.Job(bed) as work:
         work.start(**options_of(elements=64 * MIB, operations=1))
         work.well_into_it(2, "eth1")
@@ -61,7 +63,7 @@ def test_cut_in_the_middle(bed: Testbed, how: str) -> None:
 
 @pytest.mark.parametrize("operation", [0, 1], ids=["named", "any"])
 def test_dead_rank(bed: Testbed, operation: int) -> None:
-    """In a large message: the error of each rank names it."""
+    """A rank dies in a large message, and the error of each rank names it."""
     with job.Job(bed) as work:
         elements = 64 * MIB if operation == 0 else f"1,{64 * MIB}"
         work.start(**options_of(elements=elements, operations=4))
@@ -83,9 +85,9 @@ def test_dead_rank(bed: Testbed, operation: int) -> None:
     ids=["named", "any"],
 )
 def test_rank_that_never_sends(bed: Testbed, operation: int, words: list[str]) -> None:
-    """The deadline's error names it, and by which tag it was waited for."""
+    """The error at the deadline names the rank and the tag."""
     with job.Job(bed, 2) as work:
-        # Short messages, for which the late rank need not ask.
+        # The messages are so short that the late rank need not ask for them.
         options = options_of(elements=100, operations=6, timeout=2000)
         work.start(late=f"1:{operation}:30000", **options)
         error = work.ranks[0].wait_for("error", timeout=job.PATIENCE)
@@ -96,7 +98,7 @@ def test_rank_that_never_sends(bed: Testbed, operation: int, words: list[str]) -
 if job.LONG:  # gigabytes, and a minute
 
     def test_counts_of_more_than_31_bits() -> None:
-        """Of elements, and so of bytes."""
+        """Counts elements, and so bytes, beyond 31 bits."""
         with Testbed(hosts=2, rails={"eth0": "10gbit", "eth1": "10gbit"}) as fast:
             with job.Job(fast, 2) as work:
                 options = options_of(elements=(1 << 31) + 5, operations=1, timeout=300_000)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What libnezha_gloo.so says where it cannot do what it was preloaded for."""
+"""What libnezha_gloo.so reports if it cannot do its job after it was preloaded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def bed() -> Iterator[Testbed]:
 
 
 def run(bed: Testbed, folder: Path, *envs: dict[str, str]) -> list[str]:
-    """Runs two ranks, each with this environment. Returns what each of them says."""
+    """Runs two ranks with these environments. Returns the output of each."""
     argv = [PROGRAM, "--shared-path", str(folder / "store"), "--tcp-device", "eth0"]
     argv += ["--elements", "1K", "--iteration-count", "10", "--timeout", "5s", "allreduce"]
     ranks = [
@@ -62,7 +62,7 @@ def test_a_rank_without_it_is_refused(bed: Testbed, tmp_path: Path) -> None:
 
 
 def test_a_rank_with_fewer_rails(bed: Testbed, tmp_path: Path) -> None:
-    """It costs speed, which nothing else would say."""
+    """It costs speed, and nothing else would show that."""
     said = run(bed, tmp_path, PRELOADED, PRELOADED | {"NEZHA_RAILS": "tcp:eth0"})
     assert "this rank has the rails eth0, eth1, and rank 1 has eth0" in said[0]
     assert "this rank has the rails eth0, and rank 0 has eth0, eth1" in said[1]
@@ -75,13 +75,13 @@ def test_settings_that_differ(bed: Testbed, tmp_path: Path) -> None:
 
 
 def test_an_unknown_rail(bed: Testbed, tmp_path: Path) -> None:
-    """The error comes where the context is connected, and is one of Gloo's."""
+    """The error occurs when the context connects, and has a type of Gloo's."""
     said, _ = run(bed, tmp_path, *[PRELOADED | {"NEZHA_RAILS": "tcp:eth7"}] * 2)
     assert "there is no interface 'eth7'" in said
 
 
 def in_python(statement: str, **env: str) -> str:
-    """What a Python process says that has the library preloaded."""
+    """The output of a Python process that has preloaded the library."""
     environment = dict(os.environ) | PRELOADED | env
     argv = [sys.executable, "-c", statement]
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=True)
@@ -94,7 +94,7 @@ def test_a_program_that_makes_no_device() -> None:
 
 
 def test_a_pytorch_that_has_a_gloo_of_its_own(tmp_path: Path) -> None:
-    """Its library is known by its name, and is not linked to libgloo.so."""
+    """The library recognises it by its name; it is not linked to libgloo.so."""
     [libm] = {line.split()[-1] for line in open("/proc/self/maps") if "/libm.so" in line}
     library = tmp_path / "libtorch_cpu.so"
     shutil.copy(libm, library)

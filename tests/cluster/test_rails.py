@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rails that die, return, flap and get slow, in every way that the testbed knows.
 
-What is cut for good in the middle of one operation, by one fault, is in test_failure.py.
+Permanent cuts in the middle of one operation, with a single fault, are in test_failure.py.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def healed(bed: Testbed, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def one_way(bed: Testbed, host: int, rail: str) -> None:
-    """What the host sends vanishes; what is sent to it comes."""
+    """Frames from the host are lost; frames to it arrive."""
     bed.loss(rail, 100, host)
 
 
@@ -66,7 +66,7 @@ LARGE: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def undisturbed(bed: Testbed) -> list[str]:
-    """The hash of the large operation's result."""
+    """The hash of the large operation's result without faults."""
     return job.run(bed, 3, **LARGE).hashes()
 
 
@@ -79,7 +79,7 @@ def lost(rank: job.Rank, rail: str) -> None:
 
 @pytest.mark.parametrize("how", ["one-way", "reset"])
 def test_dies_in_the_middle(bed: Testbed, undisturbed: list[str], how: str) -> None:
-    """Of a large operation: the same bits as without."""
+    """A rail that dies in a large operation does not change the bits."""
     with job.Job(bed, 3) as work:
         work.start(**LARGE)
         work.well_into_it(1, "eth1")
@@ -92,7 +92,7 @@ def test_dies_in_the_middle(bed: Testbed, undisturbed: list[str], how: str) -> N
 
 @pytest.mark.parametrize("how", FAULTS)
 def test_dies_under_four_threads(bed: Testbed, how: str) -> None:
-    """Each with an operation of its own in flight, small and large ones, in any order."""
+    """Each thread has its own operation in flight; small and large ones run in any order."""
     with job.Job(bed, 4) as work:
         work.start(elements=f"1,3000,{MIB},16384", operations=24, threads=4, rails=TWO)
         for rank in work.ranks:
@@ -106,7 +106,7 @@ def test_dies_under_four_threads(bed: Testbed, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["carrier", "silent"])
 def test_dies_while_connecting(bed: Testbed, how: str) -> None:
-    """The rail is gone when the ranks join, or goes when their first messages make links."""
+    """The rail is gone when the ranks join, or dies when their first messages make links."""
     with job.Job(bed, 4) as work:
         work.start(elements=f"1000,{MIB}", operations=8, rails=ALL, timeout=5000)
         FAULTS[how](bed, 2, "eth0")
@@ -116,7 +116,7 @@ def test_dies_while_connecting(bed: Testbed, how: str) -> None:
 
 
 def test_ranks_that_compute(bed: Testbed) -> None:
-    """Each for a while of its own between operations, while rails go and return."""
+    """Ranks compute between operations, each for a different time, while rails fail and return."""
     with job.Job(bed, 4) as work:
         sizes = f"1,3000,{MIB // 4}"
         options: dict[str, Any] = {"pause": "0:300", "rails": TWO, "timeout": 5000, "report": 1}
@@ -151,7 +151,7 @@ def test_two_die_at_once(bed: Testbed, undisturbed: list[str]) -> None:
 
 
 def test_one_dies_while_another_is_recovered_from(bed: Testbed, undisturbed: list[str]) -> None:
-    """Down to the last one: what the first left is on its way by the second."""
+    """The second rail dies while it carries what the first one lost, and only the last rail is left."""
     with job.Job(bed, 3) as work:
         work.start(**LARGE)
         work.well_into_it(1, "eth0")
@@ -164,7 +164,7 @@ def test_one_dies_while_another_is_recovered_from(bed: Testbed, undisturbed: lis
 
 
 def test_the_last_one_dies(bed: Testbed) -> None:
-    """Every rank's error names a rank and each of its rails, with what became of it."""
+    """Every rank's error names a rank and each of its rails, with what happened to it."""
     with job.Job(bed, 4) as work:
         work.start(
             elements=1000, until=work.stop_file, algorithm="ring", rails=ALL, timeout=2500
@@ -182,13 +182,13 @@ def test_the_last_one_dies(bed: Testbed) -> None:
 
 
 def test_a_stopped_process_loses_no_rail(bed: Testbed) -> None:
-    """It answers by no rail for a while, and then by one after the other."""
+    """A stopped process answers on no rail for a while, and then on one after the other."""
     with job.Job(bed, 3) as work:
         work.start(elements=4 * MIB, until=work.stop_file, algorithm="ring", rails=TWO)
         work.all_done(2)
         for _ in range(2):
             work.ranks[1].process.kill(signal.SIGSTOP)
-            time.sleep(0.5)  # it stands still for longer than a silent link is given
+            time.sleep(0.5)  # it stands still longer than a silent link may
             work.ranks[1].process.kill(signal.SIGCONT)
             work.all_done(2)
         work.stop()
@@ -201,7 +201,7 @@ def test_a_stopped_process_loses_no_rail(bed: Testbed) -> None:
 
 
 def outages(rank: job.Rank, rail: str) -> list[float]:
-    """For how long the rank had no link to host 0 there, each time, in seconds."""
+    """For each outage, the seconds for which the rank had no link to host 0 on the rail."""
     down: datetime.datetime | None = None
     found = []
     log = rank.process.stderr
@@ -237,7 +237,7 @@ def test_one_that_flaps_stays_out_longer_each_time(bed: Testbed) -> None:
 
 
 def part_of(work: job.Job, host: int, rail: str, operations: int) -> float:
-    """The rail's part of what a host sends in as many operations."""
+    """The rail's part of what a host sends in this many operations."""
 
     def sent() -> dict[str, float]:
         return {name: work.ranks[host].rail(name)["sent"] for name in RAILS[:2]}
@@ -267,7 +267,7 @@ def unslow(bed: Testbed) -> None:
 
 @pytest.mark.parametrize("worsen", [slow_down, slow_port], ids=["rail", "port"])
 def test_slow_in_the_middle(bed: Testbed, worsen: Callable[[Testbed], None]) -> None:
-    """The traffic moves away within the operation at hand."""
+    """The traffic moves to other rails within the current operation."""
     options: dict[str, Any] = LARGE | {"elements": 64 * MIB, "rails": TWO}
     with job.Job(bed, 3) as work:
         work.start(**options)
@@ -279,8 +279,8 @@ def test_slow_in_the_middle(bed: Testbed, worsen: Callable[[Testbed], None]) -> 
         assert sent["eth1"] < 0.3 * sum(sent.values()), work.told()
 
 
-# Small messages pass a slow shaper unhindered while they are few: only losses show on any machine.
-# What short messages tell of rates is less than what long ones do.
+# A few small messages pass a slow shaper at full speed, so only losses show on every machine. Short
+# messages show less about rates than long ones.
 @pytest.mark.parametrize(
     ("worsen", "elements", "bad", "good"),
     [
@@ -294,7 +294,7 @@ def test_slow_in_the_middle(bed: Testbed, worsen: Callable[[Testbed], None]) -> 
 def test_slow(
     bed: Testbed, worsen: Callable[[Testbed], None], elements: int, bad: float, good: float
 ) -> None:
-    """The traffic moves away, and comes back."""
+    """The traffic moves to other rails, and returns."""
     some = 5 if elements > MIB else 40
     with job.Job(bed, 3) as work:
         work.start(elements=elements, until=work.stop_file, algorithm="ring", rails=TWO)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that die, stand still, are cut off or leave, and processes that go on without them.
+"""Ranks that die, stall, are cut off or leave, and processes that go on without them.
 
 All faults come from outside the ranks' processes.
 """
@@ -32,7 +32,7 @@ REASONS = {
     "stop": "has not answered",
     "cut": "has not answered",
 }
-DEADLINE = 2.0  # seconds, of an operation in a context in which a rank falls silent
+DEADLINE = 2.0  # seconds: the deadline of an operation in a context in which a rank falls silent
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def heal(bed: Testbed, host: int) -> None:
 
 
 def said(error: job.Event) -> str:
-    """What an error says behind "nezha: rank R of N: ", which names the rank that throws."""
+    """The text of an error after "nezha: rank R of N: ", which names the rank that throws."""
     text: str = error["what"]
     assert re.match(r"nezha: rank \d+ of \d+: ", text), text
     return text.split(": ", 2)[2]
@@ -73,9 +73,9 @@ def said(error: job.Event) -> str:
     [("stop", "allreduce"), ("silent", "reduce"), ("carrier", "broadcast"), ("stop", "barrier")],
 )
 def test_silent_rank(bed: Testbed, how: str, collective: str) -> None:
-    """Each other rank names it by the deadline, also those that wait for it by way of others.
+    """Each other rank names it by the deadline, also ranks that wait for it only through others.
 
-    And it fails itself as soon as it can.
+    The silent rank itself fails as soon as it can.
     """
     with job.Job(bed, 5) as work:
         work.start(
@@ -104,9 +104,9 @@ def test_silent_rank(bed: Testbed, how: str, collective: str) -> None:
 
 
 def test_killed_beside_one_that_computes(bed: Testbed) -> None:
-    """Only one that computes is connected to the dead rank: it tells the others all the same."""
+    """Only a rank that computes is connected to the dead rank, but it still tells the others."""
     with job.Job(bed, 5) as work:
-        # In rings of five ranks 2 and 4 alone speak to rank 3.
+        # In a ring of five, only ranks 2 and 4 exchange messages with rank 3.
         work.start(
             algorithm="ring", elements=1000, operations=4, late="2:3:60000", rails=BOTH
         )
@@ -124,7 +124,7 @@ def test_killed_beside_one_that_computes(bed: Testbed) -> None:
 
 
 def test_starts_apart(bed: Testbed) -> None:
-    """Ranks that start nearly a deadline apart, rank 0 among the late ones."""
+    """The ranks start nearly a deadline apart, and rank 0 is one of the late ones."""
     deadline = 60 if job.LONG else 6
     with job.Job(bed, 5) as work:
         options: dict[str, Any] = {"elements": 1000, "algorithm": "ring", "timeout": 1000 * deadline}
@@ -139,9 +139,9 @@ def test_starts_apart(bed: Testbed) -> None:
 
 @pytest.mark.parametrize("collective", ["broadcast", "reduce"])
 def test_lost_while_the_sender_computes(bed: Testbed, tmp_path: Path, collective: str) -> None:
-    """What a rank sent before it went to compute is lost with a rail: it is sent again all the same.
+    """A failing rail loses data that a rank sent before it began to compute; it is sent again nevertheless.
 
-    The others complete the operation before it calls nezha again.
+    The others complete the operation before that rank calls nezha again.
     """
     argv = [COMPUTING, str(tmp_path), BOTH, collective]
     processes = bed.start(argv, on=range(4), env={"SIZE": "4"})
@@ -165,7 +165,7 @@ def test_lost_while_the_sender_computes(bed: Testbed, tmp_path: Path, collective
 
 
 class Elastic:
-    """Processes of elastic.cc, by name."""
+    """The processes of elastic.cc, by name."""
 
     def __init__(self, bed: Testbed, folder: Path, keep: bool) -> None:
         self.bed = bed
@@ -189,7 +189,7 @@ class Elastic:
         return name
 
     def build(self, members: list[str], deadline: float) -> None:
-        """A context of these, which run operations in it."""
+        """These members build a context and run operations in it."""
         self.members = members
         self.write(f"plan-{self.context}", " ".join([str(round(deadline * 1000)), *members]))
         self.await_event("ran", members)
@@ -198,18 +198,18 @@ class Elastic:
         return [self.ranks[name].wait_for(kind, context=self.context) for name in members]
 
     def move(self) -> None:
-        """Its members leave it as they agree to."""
+        """The members agree to leave the context."""
         self.write(f"move-{self.context}", "")
         self.closed(self.members)
 
     def closed(self, members: list[str]) -> None:
-        """These have left it, and their destructors waited for nobody."""
+        """These have left the context, and their destructors did not wait for anybody."""
         for event in self.await_event("closed", members):
             assert event["seconds"] < DEADLINE, event
         self.context += 1
 
     def lose(self, victim: str, how: str) -> list[str]:
-        """One of them goes, and all others say which and why. Who they are."""
+        """One of the members goes, and all others report which and why. Returns those others."""
         deadline = time.monotonic() + (DEADLINE if how in ("stop", "cut") else 0) + job.SLACK
         rank = self.ranks[victim]
         if how in ("kill", "stop"):
@@ -230,7 +230,7 @@ class Elastic:
         return others
 
     def end(self) -> None:
-        """All end but the first process; then that one, which has nothing left of it all."""
+        """All processes but the first end; then the first one, which has kept no threads or descriptors."""
         first = self.ranks["p0"]
         for rank in self.ranks.values():
             if rank is not first:
@@ -245,7 +245,7 @@ class Elastic:
 
 @pytest.mark.parametrize("keep", [False, True], ids=["alone", "beside another context"])
 def test_elastic(bed: Testbed, tmp_path: Path, keep: bool) -> None:
-    """A rank goes, the others build a context of three, and a newcomer makes it four again."""
+    """A rank goes, the others build a context of three, and a new process makes it four again."""
     ways = ["kill", "destroy", "exit"]
     rounds = [*ways * (34 if job.LONG else 1), "cut", "stop"]
     elastic = Elastic(bed, tmp_path, keep)
@@ -254,7 +254,7 @@ def test_elastic(bed: Testbed, tmp_path: Path, keep: bool) -> None:
         for number, how in enumerate(rounds):
             silent = how in ("stop", "cut")
             elastic.build(members, DEADLINE if silent else job.PATIENCE)
-            # The first process lives through it all, as another rank each time.
+            # The first process survives all contexts, with a different rank in each.
             victim = [name for name in members if name != "p0"][number % 3]
             host = elastic.ranks[victim].process.host
             others = elastic.lose(victim, how)

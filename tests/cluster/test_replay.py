@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checker of channels' logs sees what is wrong with one."""
+"""The checker of channels' logs finds errors."""
 
 from __future__ import annotations
 
 import pytest
 from replay import Broken, replay
 
-# Rank 0 sends message 7 in two segments, the first by link a, which dies; the second by link b.
-# Then a message without credit.
+# Rank 0 sends message 7 in two segments: the first by link a, which dies, and the second by link b.
+# Then it sends a message without credit.
 SENDER = """
 up a 0 in0 out0
 up b 1 in0 out0
@@ -24,7 +24,8 @@ submit b 8 0 10 0 0
 acked b 8 0 10
 settled out0 8
 """
-# Rank 1 reads the first one by a when it comes by b, too. Message 8 comes before it is asked for.
+# Rank 1 still reads the first segment from a when it arrives from b, too. Message 8 comes before it is
+# asked for.
 RECEIVER = """
 up a 0 in1 out1
 up b 1 in1 out1
@@ -94,7 +95,7 @@ def test_good_logs() -> None:
     ],
 )
 def test_corrupt_log(line: str, instead: str, otherwise: str) -> None:
-    """One line of one of them is another: the error says what rule it breaks."""
+    """One line of a log is changed, and the error names the rule that it breaks."""
     in_receiver = line in RECEIVER and not (line == "down a" and not instead)
     sender = SENDER if in_receiver else SENDER.replace(line, instead, 1)
     receiver = RECEIVER.replace(line, instead, 1) if in_receiver else RECEIVER
@@ -116,7 +117,7 @@ received in1 7 0 100
 
 
 def test_several_under_way() -> None:
-    """What a link still writes is known of each of them, by their order."""
+    """The checker knows what a link still writes, from the order of the segments."""
     replay([log(UNDER_WAY + "dropped a 0\nlanded a\ncancelled in1 7\nlanded a")])
     for dropped in ("", "dropped a 1\n"):
         with pytest.raises(Broken, match="a link still writes"):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reduce, broadcast and barrier: right for every root, the same bits by any rails, whatever is cut;
-a late rank costs time, and one that disagrees is an error that says so."""
+"""Reduce, broadcast and barrier: right for every root, with the same bits on any rails, whatever is
+cut. A late rank costs time, and a rank that disagrees leads to an error that says so."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def sizes(elements: list[int]) -> str:
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5])
 @pytest.mark.parametrize("collective", ROOTED)
 def test_right(bed: Testbed, collective: str, ranks: int, way: str) -> None:
-    """Each size out of place, and then in place; with other roots."""
+    """Each size runs out of place and then in place, with different roots."""
     count = 2 * len(ELEMENTS) + (1 if ranks == len(ELEMENTS) else 0)
     job.run(
         bed, ranks, collective=collective, elements=sizes(ELEMENTS), operations=count, **WAYS[way]
@@ -53,13 +53,13 @@ def test_right(bed: Testbed, collective: str, ranks: int, way: str) -> None:
 
 @pytest.mark.parametrize("collective", [*ROOTED, "barrier"])
 def test_several_ranks_a_host_and_threads(bed: Testbed, collective: str) -> None:
-    """In an order of each rank's own."""
+    """The threads run operations in an order that differs from rank to rank."""
     options: dict[str, Any] = {"elements": sizes(ELEMENTS[:-1]), "operations": 20, "threads": 3}
     job.run(bed, 10, 2, collective=collective, rails=BOTH, **options)
 
 
 def hashes(work: job.Job, collective: str) -> list[str]:
-    """Of the results, one for each operation."""
+    """The hashes of the results, one for each operation."""
     if collective == "broadcast":
         return work.hashes()
     done = [rank.all("done") for rank in work.ranks]
@@ -67,19 +67,19 @@ def hashes(work: job.Job, collective: str) -> list[str]:
 
 
 def test_same_bits(bed: Testbed) -> None:
-    """Of a reduce, by any rails."""
+    """A reduce gives the same bits on any rails."""
     options: dict[str, Any] = {"collective": "reduce", "elements": sizes(ELEMENTS[1:]), "float": 1}
     ways: list[dict[str, Any]] = [{"place": "out", **WAYS["one"]}]
     ways += [{"place": "in", **WAYS[w]} for w in WAYS]
     one, *others = (hashes(job.run(bed, 3, **options, **way), "reduce") for way in ways)
-    assert len(set(one)) == len(ELEMENTS) - 1  # a hash of nothing would not do
+    assert len(set(one)) == len(ELEMENTS) - 1  # the hashes must differ from each other
     assert all(other == one for other in others)
 
 
 @pytest.mark.parametrize("how", ["carrier", "silent"])
 @pytest.mark.parametrize("collective", ROOTED)
 def test_cut_in_the_middle(bed: Testbed, collective: str, how: str) -> None:
-    """Of a large operation, at a rank that forwards: the same bits as without."""
+    """A cut in a large operation, at a rank that forwards, does not change the bits."""
     options: dict[str, Any] = {"collective": collective, "elements": 64 * MIB, "float": 1}
     options |= {"rails": BOTH, "place": "out"}
     undisturbed = hashes(job.run(bed, 4, **options), collective)
@@ -96,7 +96,8 @@ def test_cut_in_the_middle(bed: Testbed, collective: str, how: str) -> None:
 @pytest.mark.parametrize("late", [0, 1, 3])
 @pytest.mark.parametrize("collective", [*ROOTED, "barrier"])
 def test_late_rank(bed: Testbed, collective: str, late: int) -> None:
-    """The first, the last or one between of the chain of operation 1, whose root is rank 1."""
+    """The late rank is the first, the last or a middle one of the chain of operation 1, whose root is
+    rank 1."""
     work = job.run(
         bed,
         4,
@@ -118,8 +119,8 @@ def test_late_rank(bed: Testbed, collective: str, late: int) -> None:
     [("reduce", "broadcast"), ("broadcast", "reduce"), ("barrier", "broadcast"), ("reduce", "barrier")],
 )
 def test_ranks_that_disagree(bed: Testbed, here: str, there: str, elements: int) -> None:
-    """Every rank fails, and who finds out names both calls. (Ranks that were not connected to it
-    yet when it ended hear only that no connection to it can be made.)"""
+    """Every rank fails, and the rank that finds the difference names both calls. (Ranks that were not
+    yet connected to it when it ended only learn that they cannot connect.)"""
     with job.Job(bed, 4) as work:
         options: dict[str, Any] = {"elements": elements, "operations": 50, "timeout": 10_000}
         work.start([0, 1, 3], collective=there, rails=BOTH, **options)
@@ -132,7 +133,7 @@ def test_ranks_that_disagree(bed: Testbed, here: str, there: str, elements: int)
 
 
 def test_dead_rank(bed: Testbed) -> None:
-    """In a large broadcast: the others' errors name it."""
+    """A rank dies in a large broadcast, and the others' errors name it."""
     with job.Job(bed, 4) as work:
         work.start(collective="broadcast", elements=32 * MIB, rails=BOTH)
         for rank in work.ranks:

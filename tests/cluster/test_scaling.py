@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench/scaling: what is fitted and extrapolated, what it refuses, and a whole run."""
+"""bench/scaling: what it fits and extrapolates, what it refuses, and a whole run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GROWTH: dict[str, Callable[[float], float]] = {
 
 
 def fitted(points: Sequence[tuple[float, float]]) -> Fit:
-    """The fit of points that are enough for one."""
+    """The fit to these points, of which there must be enough."""
     fit = best_fit(points)
     assert fit
     return fit
@@ -52,8 +52,8 @@ def test_fits(form: str) -> None:
 def test_fits_of_little() -> None:
     assert best_fit([(2, 1), (3, 2), (4, 3)]) is None
     assert best_fit([(2, 1), (2, 2), (3, 3), (3, 4)]) is None
-    assert fitted([(2, 4), (4, 16), (8, 64), (16, 256)]).form == "n"  # too few for the square
-    assert fitted([(n, 100 - n) for n in RANKS]).form == "constant"  # no cost falls
+    assert fitted([(2, 4), (4, 16), (8, 64), (16, 256)]).form == "n"  # too few points for the square
+    assert fitted([(n, 100 - n) for n in RANKS]).form == "constant"  # no cost falls with the number of ranks
     assert fitted([(n, 0) for n in RANKS]).residual == 0
 
 
@@ -63,7 +63,7 @@ def test_ranks_on_hosts() -> None:
 
 
 def made_results() -> Scaling:
-    """Two repeats, in which a rank's sockets are as many as the others, and rank 0 has one more."""
+    """Two repeats, in which a rank has as many sockets as there are other ranks, and rank 0 one more."""
     results = Scaling({"cores": 4}, {"eth0": 10**9}, [Way("ring", "ring", [])], RANKS, [], [4], 2)
     for ranks in RANKS:
         for repeat in range(2):
@@ -78,7 +78,7 @@ def made_results() -> Scaling:
 
 def test_table(tmp_path: Path) -> None:
     results = made_results()
-    results.start_ups.pop()  # a run that has failed half-way does not count
+    results.start_ups.pop()  # a run that failed half-way does not count
     results.save(tmp_path / scale.DATA)
     assert Scaling.load(tmp_path / scale.DATA) == results
     [way], [sockets] = results.ways, [cost for cost in scale.COSTS if cost.key == "sockets"]
@@ -123,7 +123,7 @@ def test_bad_command_lines(arguments: list[str], reason: str) -> None:
 
 
 def test_a_whole_run(tmp_path: Path) -> None:
-    """Links are made on first use: a ring's rank has two peers, whatever the number of ranks."""
+    """Links are made on first use: in a ring a rank has two peers, whatever the number of ranks."""
     how = ["--quick", "--seconds", "0.005", "--ways", "ring,gloo-ring", "--out", str(tmp_path)]
     rails = ["--rail", "eth0=1gbit", "--rail", "eth1=1gbit"]
     done = call(*how, *rails, "--hosts", "4", "--ranks", "3,4,6", "--many", "8", "--sizes", "4,64K")
@@ -134,7 +134,7 @@ def test_a_whole_run(tmp_path: Path) -> None:
     sockets = {way.key: results.costs_of(way, costs["sockets"]) for way in results.ways}
     assert sockets["gloo-ring"] == [(3, 2), (4, 3), (6, 5), (8, 7)]
     [listening] = {value - 2 * 2 for _, value in sockets["ring"]}  # two rails, two peers
-    # A listener for each rail, and two sockets that ask the kernel about its interface.
+    # A listener for each rail, and two sockets that query the kernel about its interface.
     assert len(sockets["ring"]) == 4 and 2 <= listening <= 6
     for way in results.ways:
         assert way.label == known[way.key].label

@@ -32,14 +32,14 @@ def rename(bed: Testbed, host: int, **names: str) -> None:
 
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Testbed]:
-    """Two NICs on one subnet, and one on another that host 2 lacks; host 1 names them otherwise."""
+    """Two NICs on one subnet, and one on another that host 2 lacks; host 1 has other names for them."""
     with Testbed(hosts=3, rails=RAILS, without=["2:eth1"]) as bed:
         rename(bed, 1, eth0="ens4", eth1="ens3", eth2="ens5")
         yield bed
 
 
 def listed(bed: Testbed, host: int) -> dict[str, tuple[str, str]]:
-    """Of each interface: the rail's URI, or "-", and why; no rank is told."""
+    """For each interface: the rail's URI or "-", and the reason, without the ranks' part."""
     text = bed.exec(host, ["env", "-i", BENCH, "--list-rails"]).stdout
     head, *lines = text.splitlines()
     rail, why = head.index("rail"), head.index("why")
@@ -49,7 +49,7 @@ def listed(bed: Testbed, host: int) -> dict[str, tuple[str, str]]:
 def check_bench(
     bed: Testbed, store: Path, hosts: Sequence[int], rails: Sequence[str], *options: str
 ) -> None:
-    """A verified run over the rails that are found: these, and each carries a good part."""
+    """A verified run over the rails that are found: exactly these, and each carries a good part."""
     words = ["--rails", "auto", "--elements", "1M", "--iteration-count", "5", "--format", "json"]
     command = [BENCH, "--shared-path", str(store), *words, *options, "allreduce"]
     ranks = bed.run(command, on=hosts, env={"SIZE": str(len(hosts))}, timeout=job.PATIENCE)
@@ -66,23 +66,23 @@ def test_rails_of_hosts_that_differ(bed: Testbed, tmp_path: Path) -> None:
 
 
 def test_each_rank(bed: Testbed) -> None:
-    """Every rail that a rank has carries a good part of what it sends or receives."""
+    """Every rail of a rank carries a good part of what the rank sends or receives."""
     work = job.run(bed, rails="auto", elements=f"0,1,1001,{4 * MIB}", operations=12)
     for rank in work.ranks:
         for name in NAMES[:2] if rank.number == 2 else NAMES:
             rail = rank.rail(name)
             assert rail["sent"] + rail["received"] > MIB and not rail["failures"], rank.told()
     for host, name in ((0, "eth0"), (0, "eth1"), (0, "eth2"), (2, "eth0"), (2, "eth2")):
-        assert bed.counters(host, name)["tx_bytes"] > MIB  # by the port that it says
+        assert bed.counters(host, name)["tx_bytes"] > MIB  # on the reported port
 
 
 def test_slices(bed: Testbed, tmp_path: Path) -> None:
-    """Hosts of the same rails may cut slices for them."""
+    """Hosts with the same rails may use slices."""
     check_bench(bed, tmp_path, [0, 1], NAMES, "--plan", "slice", "--share", "2,1,1")
 
 
 def test_slices_of_rails_that_differ(bed: Testbed, tmp_path: Path) -> None:
-    """Two rails on both hosts, of which one is another: whoever sees it says so."""
+    """Both hosts have two rails, but one of them differs: the rank that notices says so."""
     command = [BENCH, "--shared-path", str(tmp_path), "--rails", "auto", "--plan", "slice"]
     bed.cut(0, "eth2")
     try:
@@ -93,13 +93,13 @@ def test_slices_of_rails_that_differ(bed: Testbed, tmp_path: Path) -> None:
         assert ranks[1].wait(job.PATIENCE) == 1
     finally:
         bed.heal(0, "eth2")
-    ranks[0].kill()  # it waits for the other
+    ranks[0].kill()  # it waits for the other rank
     said = f"auto finds {NAMES[0]},{NAMES[1]} at rank 1 and {NAMES[0]},{NAMES[2]} at rank 0"
     assert said in ranks[1].stderr, ranks[1].stderr
 
 
 def test_routed_network(tmp_path: Path) -> None:
-    """Each host has subnets of its own, and a router leads from one to the others."""
+    """Each host has its own subnets, and a router connects them."""
     rails = {"eth0": "500mbit", "eth1": "500mbit"}
     with Testbed(hosts=2, rails=rails) as bed:
         bed.exec("sw", ["sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"])
@@ -128,7 +128,7 @@ def test_log(bed: Testbed, tmp_path: Path) -> None:
 
 
 def test_nothing_to_find(tmp_path: Path) -> None:
-    """The error says what there is, and what to do."""
+    """The error lists the interfaces, and tells what to do."""
     command = [BENCH, "--size", "1", "--rank", "0", "--shared-path", str(tmp_path)]
     done = subprocess.run(
         [tool("unshare"), "--net", *command, "--rails", "auto", "allreduce"],
@@ -150,7 +150,7 @@ def test_auto_goes_with_patterns_alone(bed: Testbed) -> None:
 
 
 def test_unwanted_interfaces(bed: Testbed) -> None:
-    """The pattern leaves out each host's interfaces of that name, and no rail's name changes."""
+    """The pattern excludes each host's interfaces of that name, and changes no rail's name."""
     work = job.run(bed, rails="auto,!eth2,!ens[5-9]", elements=4 * MIB, operations=2)
     for rank in work.ranks:
         names = [rail["name"] for rail in rank.all("done")[-1]["rails"]]
@@ -158,7 +158,7 @@ def test_unwanted_interfaces(bed: Testbed) -> None:
 
 
 def test_no_rails_are_auto(bed: Testbed, tmp_path: Path) -> None:
-    """Rank 0 says what that is."""
+    """Rank 0 logs what the choice is."""
     words = ["--elements", "1M", "--iteration-count", "1", "--format", "json", "allreduce"]
     ranks = bed.run([BENCH, "--shared-path", str(tmp_path), *words], timeout=job.PATIENCE)
     assert [rail["name"] for rail in json.loads(ranks[0].stdout)["rails"]] == NAMES
@@ -181,7 +181,7 @@ def test_list(bed: Testbed) -> None:
 
 
 def test_list_after_a_cut(bed: Testbed) -> None:
-    """The rails of the others keep their names."""
+    """The other rails keep their names."""
     bed.cut(2, "eth0")
     try:
         found = listed(bed, 2)
@@ -192,7 +192,7 @@ def test_list_after_a_cut(bed: Testbed) -> None:
 
 
 def test_list_of_a_host_with_containers() -> None:
-    """What the kernel says of bridges, their ports and the like is understood."""
+    """The kernel's information about bridges, their ports and so on is understood."""
     with Testbed(hosts=1, rails={"eth0": "1gbit"}) as bed:
         ip(
             bed,

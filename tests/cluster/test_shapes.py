@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clusters of other shapes than the usual: addresses, ports, names, users, orders of starting."""
+"""Clusters of unusual shapes: addresses, ports, names, users, orders of starting."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def bed() -> Iterator[Testbed]:
 
 
 def check_carried(work: job.Job, *rails: str) -> None:
-    """Each rank has sent a good part by each of these rails."""
+    """Each rank has sent a good part on each of these rails."""
     for rank in work.ranks:
         for rail in rails:
             assert rank.rail(rail)["sent"] > MIB, rank.told()
@@ -57,7 +57,7 @@ def test_address_families(bed: Testbed, families: str) -> None:
 
 
 def test_families_that_differ(bed: Testbed) -> None:
-    """Ranks that chose different families do not meet on that rail, and say so."""
+    """Ranks that use different families do not meet on that rail, and report it."""
     with job.Job(bed, 2) as work:
         work.start([0], elements=1, rails="tcp:eth0?family=4", timeout=2000)
         work.start([1], elements=1, rails="tcp:eth0?family=6", timeout=2000)
@@ -70,7 +70,7 @@ def test_two_ports_on_one_network() -> None:
     with Testbed(hosts=3, rails=rails) as bed:
         sent = {name: bed.counters(0, name)["tx_bytes"] for name in rails}
         check_carried(job.run(bed, rails=job.rails_option(rails), **USUAL), *rails)
-        for name in rails:  # by the port that it says
+        for name in rails:  # on the reported port
             assert bed.counters(0, name)["tx_bytes"] - sent[name] > MIB
 
 
@@ -94,7 +94,7 @@ def test_host_without_a_port(patchy: Testbed) -> None:
 
 
 def test_no_rail_in_common(patchy: Testbed) -> None:
-    """Hosts 2 and 3 have none: an error that says so, on every rank."""
+    """Hosts 2 and 3 have no rail in common: an error on every rank says so."""
     with job.Job(patchy, 4) as work:
         options: dict[str, Any] = {"elements": 1000, "algorithm": "ring", "timeout": 3000}
         work.start([0, 1], rails=BOTH, **options)
@@ -180,7 +180,7 @@ def test_all_ranks_on_one_host(bed: Testbed) -> None:
 
 @pytest.mark.parametrize("order", [[3, 2, 1, 0], [1, 3, 0, 2]], ids=str)
 def test_any_order_of_starting(bed: Testbed, order: list[int]) -> None:
-    """Each rank starts when the one before is waiting for it."""
+    """Each rank starts when the one before it waits for it."""
     with job.Job(bed, 4) as work:
         for host in order:
             [rank] = work.start([host], rails=BOTH, **USUAL)
@@ -199,14 +199,14 @@ def test_starts_seconds_apart(bed: Testbed) -> None:
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """For other users too: pytest's own are shut to them, again whenever another pytest starts."""
+    """A folder that other users can open, too. Each start of pytest closes its own folders to them."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o777)
         yield Path(folder)
 
 
 def test_without_root(open_folder: Path) -> None:
-    """An ordinary user, on a testbed of its own, by the testbed's command line."""
+    """An ordinary user runs a testbed of its own, with the testbed's command line."""
     testbed = str(Path(__file__).parents[2] / "testbed" / "testbed")
     store = open_folder / "store"
     store.mkdir()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rails of which one is far slower than the other, or loses frames: neither is dead."""
+"""One rail is far slower than the other or loses frames, but is not dead."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OPERATIONS = 200
 @pytest.mark.parametrize("plan", ["stripe", "auto"])
 @pytest.mark.parametrize("rate", ["2mbit", "10mbit"])
 def test_slow_rail(rate: str, plan: str) -> None:
-    """Neither is given up, though one segment takes longer than silence is borne."""
+    """Neither rail is given up, although one segment takes longer than a link may be silent."""
     with Testbed(hosts=2, rails={"eth0": "1gbit", "eth1": rate}) as bed:
         rails = job.rails_option(RAILS)
         work = job.run(bed, elements=4 * MIB, operations=60, rails=rails, plan=plan)
@@ -31,7 +31,7 @@ def test_slow_rail(rate: str, plan: str) -> None:
 
 
 def carried(work: job.Job, ranks: list[job.Rank], operations: int) -> float:
-    """The part of what these ranks send in so many operations that goes by eth1."""
+    """The part of these ranks' data that goes by eth1 in this many operations."""
 
     def sent() -> list[int]:
         return [sum(rank.rail(name)["sent"] for rank in ranks) for name in RAILS]
@@ -45,9 +45,9 @@ def carried(work: job.Job, ranks: list[job.Rank], operations: int) -> float:
 @pytest.mark.parametrize("plan", ["stripe", "slice", "auto"])
 @pytest.mark.parametrize("host", [None, 1] if job.LONG else [None])
 def test_lossy_rail(host: int | None, plan: str) -> None:
-    """A rail that loses one frame in twenty loses its traffic, and has it back when that ends.
+    """A rail that loses one frame in twenty loses its traffic, and gets it back when the loss ends.
 
-    At all hosts, or in what one of them sends.
+    The loss is at all hosts, or in what one of them sends.
     """
     with Testbed(hosts=3, rails=dict.fromkeys(RAILS, "500mbit")) as bed:
         with job.Job(bed) as work:
@@ -66,9 +66,9 @@ def test_lossy_rail(host: int | None, plan: str) -> None:
 
 
 def test_loss_between_two_hosts(tmp_path: Path) -> None:
-    """The rail is left by all sizes of messages, and not by those alone that meet the loss.
+    """Messages of all sizes leave the rail, not only those that meet the loss.
 
-    Small ones go between hosts 0 and 1 or 2, large ones by the ring, between 0 and 3, too.
+    Small ones go between host 0 and hosts 1 or 2; large ones use the ring, also between 0 and 3.
     """
     table = tmp_path / "table"
     with Testbed(hosts=4, rails=dict.fromkeys(RAILS, "500mbit")) as bed:
@@ -85,7 +85,8 @@ def test_loss_between_two_hosts(tmp_path: Path) -> None:
             work.all_done(OPERATIONS)
             work.stop()
             work.succeed()
-    # A link may seem well by chance, and then less and less often; else each operation would be one.
+    # A link may seem healthy by chance, but more and more rarely; otherwise nearly every operation
+    # would be a change.
     text = table.read_text()
     assert " lanes " in text, text
     changes = [int(line.split()[1]) for line in text.splitlines() if line.startswith("changes ")]
@@ -94,7 +95,7 @@ def test_loss_between_two_hosts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("polling", ["latency-first", "cpu-first"])
 def test_nobody_polls_for_what_takes_long(tmp_path: Path, polling: str) -> None:
-    """Of a large message no piece is urgent before its end."""
+    """No part of a large message is urgent before its end."""
     command = [
         *("env", "NEZHA_POLL=2000", f"NEZHA_POLLING={polling}"),
         str(job.BUILD / "bench" / "nezha-bench"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operations take from the allocator once a job has run for a while."""
+"""What operations allocate once a job has run for a while."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from testbed import Testbed
 
 STEADY = str(job.BUILD / "tests" / "cluster_steady")
 ALGORITHMS = {name: number for number, name in enumerate(["auto", *job.ALGORITHMS])}
-# A line of addr2line that names one of the library's files. Containers are not the place.
+# A line of addr2line that names a file of the library. Containers' files do not count.
 PLACE = re.compile(
     r"/((?:common|transport|collectives|control|context|flare_offload|interop)/[\w/]+\.\w+:\d+)"
 )
 CONTAINERS = ("common/hash_map.h", "common/recycled.")
-# What learns how to divide messages among rails, which it does on rank 0 for every few operations.
+# The code that learns how to divide messages among rails; on rank 0 it runs every few operations.
 CONTROL = ("control/", "context/control_plane.", "transport/message_stream.")
-# In an operation: what each operation did would be 1 or more, but a container may grow once more
-# while the machine is busy.
+# Per operation. What each operation allocated would be 1 or more, but on a busy machine a container may
+# occasionally still grow.
 HARDLY_EVER = 0.5
-# In a long operation, which is cut into tens of segments: what each did would be tens, but on a busy
-# machine more of them may be under way at once than ever before.
+# Per long operation, which has tens of segments. What each segment allocated would be tens, but on a
+# busy machine more segments may be in flight than ever before.
 SELDOM = 4
 SIZES = {"4B": 1, "64KiB": 1 << 14, "1MiB": 1 << 18, "8MiB": 1 << 21}  # in elements
 RAILS = {"one-rail": "tcp:lo", "two-rails": "tcp:lo,tcp:lo?rail=b"}
@@ -39,14 +39,14 @@ def bed() -> Iterator[Testbed]:
 
 
 def places_of(calls: Iterable[str]) -> dict[str, str]:
-    """For each call, as FILE+OFFSET, the innermost place of the library's; "" if there is none."""
+    """For each call, given as FILE+OFFSET, the innermost place in the library, or "" if there is none."""
     offsets: dict[str, list[str]] = {}
     for call in sorted(set(calls)):
         file, _, offset = call.rpartition("+")
         offsets.setdefault(file, []).append(offset)
     places: dict[str, str] = {}
     for file, each in offsets.items():
-        if not Path(file).is_file():  # the kernel's
+        if not Path(file).is_file():  # a file of the kernel's
             continue
         argv = ["addr2line", "-e", file, "-a", "-i", *each]
         done = subprocess.run(argv, check=True, capture_output=True, text=True)
@@ -65,7 +65,7 @@ def allocations(
     elements: int,
     rails: str = RAILS["one-rail"],
 ) -> dict[str, float]:
-    """In one operation of the rank that allocates most, by place."""
+    """Allocations per operation by place, on the rank that allocates most."""
     arguments = [2, collective, ALGORITHMS[algorithm], elements, rails]
     argv = ["env", "NEZHA_RAIL_THREADS=0", STEADY, *map(str, arguments)]
     done = bed.exec(0, argv, timeout=300, check=False)
@@ -99,7 +99,7 @@ def test_another_collective(bed: Testbed, collective: str) -> None:
 
 @pytest.mark.parametrize("elements", SIZES.values(), ids=SIZES)
 def test_two_rails(bed: Testbed, elements: int) -> None:
-    """Nothing is to be learned of messages of 4 bytes."""
+    """Nothing is to be learned from messages of 4 bytes."""
     found = allocations(bed, algorithm="ring", elements=elements, rails=RAILS["two-rails"])
     control = sum(count for place, count in found.items() if place.startswith(CONTROL))
     assert control < (6 if elements > 1 else HARDLY_EVER), found

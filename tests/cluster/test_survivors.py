@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job of examples/survivors goes on after it has lost ranks."""
+"""A job of examples/survivors continues after it has lost ranks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SURVIVORS = str(job.BUILD / "tests" / "cluster_survivors")
 PROCESSES = 5
 STEPS = 3000
 RAILS = ["eth0", "eth1"]
-TIMEOUT = 10.0  # seconds, of the example's operations
+TIMEOUT = 10.0  # seconds: the timeout of the example's operations
 
 
 def start(bed: Testbed, number: int, folder: Path) -> Process:
@@ -27,7 +27,7 @@ def start(bed: Testbed, number: int, folder: Path) -> Process:
 
 
 def await_work(processes: list[Process], size: int, seconds: float) -> None:
-    """Waits until they are at work in a context of that size, and so have their connections."""
+    """Waits until they work in a context of this size, and so have their connections."""
     for process in processes:
         process.wait_for(rf"rank \d of {size}, at work", seconds)
 
@@ -39,7 +39,7 @@ def total(process: Process) -> str:
 
 
 def test_survivors(tmp_path: Path) -> None:
-    """One is killed, one is stopped, one is cut off; the two that are left do all steps."""
+    """One rank is killed, one is stopped and one is cut off; the remaining two do all steps."""
     with Testbed(hosts=PROCESSES, rails=dict.fromkeys(RAILS, "1gbit")) as bed:
         processes = [start(bed, number, tmp_path) for number in range(PROCESSES)]
         try:
@@ -52,7 +52,7 @@ def test_survivors(tmp_path: Path) -> None:
                 bed.cut(2, rail, "silent")
             survivors = [processes[1], processes[3]]
             await_work(survivors, 2, TIMEOUT + job.PATIENCE)
-            # Who has been left out says so, once it can look.
+            # The rank that was left out says so as soon as it can look.
             assert processes[2].wait(TIMEOUT + job.PATIENCE) == 1
             assert "the others go on without this one" in processes[2].stdout
             assert [process.wait(job.PATIENCE) for process in survivors] == [0, 0]
@@ -63,7 +63,7 @@ def test_survivors(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pair", [(1, 3), (0, 4), (2, 3)], ids=str)
 def test_two_that_die_at_once(tmp_path: Path, pair: tuple[int, int]) -> None:
-    """The error names both, so that the next context is one of the living."""
+    """The error names both, so the next context consists of live ranks only."""
     with Testbed(hosts=PROCESSES, rails=dict.fromkeys(RAILS, "1gbit")) as bed:
         processes = [start(bed, number, tmp_path) for number in range(PROCESSES)]
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The testbed does what it says: real namespaces, real packets.
+"""The testbed does what it promises, with real namespaces and packets.
 
 Runs as root, or as an ordinary user under `testbed sandbox -- pytest-3 test_testbed.py`.
 """
@@ -57,7 +57,7 @@ def test_rails_are_separate_networks(bed: Testbed) -> None:
 
 
 def test_frames_pass_no_firewall(bed: Testbed) -> None:
-    """Nor pay for one: those of a kernel that has such settings are off."""
+    """Frames cost no firewall processing either: the kernel's settings for that are off."""
     inside = ["ip", "netns", "exec", bed.namespace("sw"), "sh", "-c"]
     settings = command([*inside, "cat /proc/sys/net/bridge/bridge-nf-call-* 2> /dev/null || true"])
     if not settings:
@@ -142,7 +142,7 @@ def test_two_ports_on_one_network() -> None:
 
 
 def check_address_resolution(bed: Testbed) -> None:
-    """Whoever asks and however, an address on a shared network is that of its own port."""
+    """Whoever asks in whatever way, an address on a shared network resolves to its own port."""
     for by in ("eth0", "eth1"):
         for rail in ("eth0", "eth1"):
             address = bed.rail(rail).address(1)
@@ -151,7 +151,7 @@ def check_address_resolution(bed: Testbed) -> None:
             mac = bed.exec(1, ["cat", f"/sys/class/net/{rail}/address"]).stdout.strip()
             assert f"lladdr {mac}" in entry
 
-    # sent with eth1's address by eth0, as the routes have it: host 1 then asks for the sender's
+    # sent on eth0 with eth1's address, as the routes have it: host 1 then asks for the sender's
     bed.exec(0, ["ip", "neigh", "flush", "all"])
     bed.exec(1, ["ip", "neigh", "flush", "all"])
     bed.exec(0, [PYTHON, "-c", SEND_FROM, bed.rail("eth1").address(0), bed.rail("eth0").address(1)])
@@ -161,7 +161,7 @@ def check_address_resolution(bed: Testbed) -> None:
 
 
 def port_counters(bed: Testbed) -> dict[tuple[int, str, str], int]:
-    """As the hosts' own /sys tells them."""
+    """The counters of the ports, as in the hosts' own /sys."""
     found = {}
     for host in (0, 1):
         for rail in ("eth0", "eth1"):
@@ -176,8 +176,8 @@ def port_counters(bed: Testbed) -> dict[tuple[int, str, str], int]:
 
 
 def in_band(measured: float, rate: float) -> bool:
-    """A stream never gets all of a shaped rail, headers being shaped too. How near it comes is for
-    a busy machine to say: it is told from a rail of a fifth of that rate."""
+    """A stream never gets all of a shaped rail, because headers are shaped, too. How near it comes
+    depends on the machine's load; the band tells the rate from a rail with a fifth of it."""
     return 0.25 * rate <= measured <= rate
 
 
@@ -214,7 +214,7 @@ def test_cut_and_heal(bed: Testbed, how: str) -> None:
             assert silence(bed, 0, address, "eth0")
         assert silence(bed, 1, rail.address(0), "eth0")
         assert bed.counters(1, "eth0")["rx_packets"] == before
-        assert received(bed, 1, 0, 200) < 50  # what host 2 may say meanwhile
+        assert received(bed, 1, 0, 200) < 50  # frames that host 2 may send meanwhile
         assert link_state(bed) == {"carrier": "0", "admin": None, "silent": "1"}[how]
         assert ping(bed, 0, rail.address(2), "eth0")  # another host
         assert ping(bed, 0, bed.rail("eth1").address(1), "eth1")  # another rail
@@ -228,7 +228,7 @@ def test_cut_and_heal(bed: Testbed, how: str) -> None:
 
 
 def test_large_frames_vanish(bed: Testbed) -> None:
-    """Connections are made and small messages pass, and no stream goes on."""
+    """Connections are made and small messages pass, but no stream continues."""
     bed.cut(1, "eth0", "large")
     try:
         assert ping(bed, 0, bed.rail("eth0").address(1), "eth0")
@@ -236,22 +236,22 @@ def test_large_frames_vanish(bed: Testbed) -> None:
         [sink] = bed.start([PYTHON, "-c", SINK, address], on=[1])
         sink.wait_for("ready")
         bed.start([PYTHON, "-c", SOURCE, address, "100000"], on=[0])
-        # TCP has sent the first frames again by then.
+        # By then TCP has retransmitted the first frames.
         assert wait_until(lambda: dropped(bed, "cut_eth0_h1") > 3, 20)
         assert not sink.stdout.count("mbit")
     finally:
         bed.heal(1, "eth0")
-    assert float(sink.wait_for(r"mbit (\S+)", timeout=20)[1]) > 0  # TCP sends it again
+    assert float(sink.wait_for(r"mbit (\S+)", timeout=20)[1]) > 0  # TCP retransmits it
 
 
 def dropped(bed: Testbed, table: str) -> int:
-    """How many frames a filter of the switch has dropped."""
+    """The number of frames that a filter of the switch has dropped."""
     rules = bed.exec("sw", ["nft", "list", "table", "netdev", table]).stdout
     return sum(map(int, re.findall(r"counter packets (\d+)", rules)))
 
 
 def test_connections_are_refused(bed: Testbed) -> None:
-    """Those to the host, by this rail, until it is healed; not its own to others."""
+    """Connections to the host on this rail are refused until it is healed; its own to others are not."""
     address = bed.rail("eth0").address(1)
     [sink] = bed.start([PYTHON, "-c", SINK, address], on=[1])
     sink.wait_for("ready")
@@ -268,7 +268,7 @@ def test_connections_are_refused(bed: Testbed) -> None:
 
 
 def test_renewed_interface() -> None:
-    """It has another index, and is otherwise as it was."""
+    """It has another index, and is otherwise unchanged."""
     with Testbed(hosts=2, rails={"eth0": "200mbit"}, ipv6=True) as bed:
         show = ["cat", "/sys/class/net/eth0/ifindex"]
         before = bed.exec(1, show).stdout
@@ -281,7 +281,7 @@ def test_renewed_interface() -> None:
 
 
 def link_state(bed: Testbed) -> str | None:
-    """What host 1 itself sees of its eth0: "1" or "0", None when it is set down."""
+    """What host 1 reads of its eth0: "1" or "0", or None if it is set down."""
     done = bed.exec(1, ["cat", "/sys/class/net/eth0/carrier"], check=False)
     return done.stdout.strip() if done.returncode == 0 else None
 
@@ -298,14 +298,14 @@ def test_loss(bed: Testbed) -> None:
         assert ping(bed, 0, bed.rail("eth0").address(2), "eth0")
         bed.loss("eth0", 100, to=2)
         assert received(bed, 0, 1, 1000) >= 1000
-        assert received(bed, 0, 2, 1000) < 50  # what is no IPv4
+        assert received(bed, 0, 2, 1000) < 50  # frames other than IPv4
     finally:
         bed.loss("eth0", 0)
     assert received(bed, 0, 1, 1000) >= 1000
 
 
 def test_segment_trains() -> None:
-    """The switch sees trains of segments, or with gso off single frames."""
+    """The switch sees trains of segments, or single frames with gso off."""
     biggest = {}
     for gso in (32768, None):
         with Testbed(hosts=2, rails={"eth0": "none"}, gso=gso) as bed:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The testbed's command line, for root and for others; and that nothing is left of a testbed."""
+"""The testbed's command line, for root and other users, and that nothing is left of a testbed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NESTED = ["unshare", "--user", f"--map-user={NOBODY}", f"--map-group={NOBODY}"]
 
 @pytest.fixture
 def prefix(request: pytest.FixtureRequest) -> Iterator[str]:
-    """For a testbed made by the command line; taken down if the test fails to."""
+    """A prefix for a testbed made by the command line, which is taken down if the test does not do it."""
     name = f"nzt{os.getpid()}"
     yield name
     take_down(name)
@@ -77,7 +77,7 @@ def test_command_line(prefix: str) -> None:
     assert cli("-p", prefix, "down").returncode == 0
     assert no_traces(prefix) == {}
     assert cli("-p", prefix, "status").returncode == 2
-    assert cli("-p", prefix, "down").returncode == 0  # of nothing
+    assert cli("-p", prefix, "down").returncode == 0  # there is no such testbed
 
 
 def test_with(prefix: str) -> None:
@@ -93,7 +93,7 @@ def test_with(prefix: str) -> None:
 
 @pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_with_cleans_up_however_it_ends(prefix: str, sig: signal.Signals) -> None:
-    mark = f"{prefix}.{sig.name}"  # an argument by which to find the processes
+    mark = f"{prefix}.{sig.name}"  # an argument that identifies the processes
     job = "trap '' TERM; echo up; while :; do sleep 0.1; done"
     cmd = [TOOL, "run", "--timeout", "30", "sh", "-c", job, mark]
     build = ["-p", prefix, "with", "--hosts", "2", "--rail", "eth0=200mbit", "--"]
@@ -102,7 +102,7 @@ def test_with_cleans_up_however_it_ends(prefix: str, sig: signal.Signals) -> Non
     with tool.stdout as out:
         assert {out.readline(), out.readline()} == {"[0] up\n", "[1] up\n"}
         found = traces(prefix)
-        assert all(found.values()), found  # else the end of it would be no news
+        assert all(found.values()), found  # otherwise their end would prove nothing
         assert len(processes_with(mark)) >= 4  # with, run, and two ranks
         tool.send_signal(sig)
         assert tool.wait(20) == (-sig if sig == signal.SIGKILL else 128 + sig)
@@ -155,7 +155,7 @@ def test_a_prefix_is_used_once(prefix: str) -> None:
     with Testbed(hosts=2, rails={"eth0": "none"}) as first:
         with pytest.raises(BedError, match="is up already"):
             Testbed(hosts=1, rails={"eth0": "none"}, prefix=first.prefix).up()
-        first.run(["true"])  # it was left alone
+        first.run(["true"])  # it was not affected
     build = ["up", "--hosts", "1", "--rail"]
     assert cli("-p", prefix, *build, "eth0=none").returncode == 0
     assert cli("-p", prefix, *build, "eth1=none").returncode == 2
@@ -170,7 +170,7 @@ def test_a_prefix_is_used_once(prefix: str) -> None:
 def anywhere() -> Iterator[Path]:
     """A copy of the testbed that every user can read.
 
-    Not in pytest's own folder, which other sessions of pytest close to all but its owner.
+    It is not in pytest's own folder, which other pytest sessions close to all but its owner.
     """
     tests = [Path(__file__).with_name(name) for name in ("probes.py", "test_testbed.py")]
     with tempfile.TemporaryDirectory() as name:
@@ -182,14 +182,15 @@ def anywhere() -> Iterator[Path]:
 
 
 def as_ordinary_user(*cmd: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """By setpriv; inside a sandbox, which knows one user only, by one more user namespace."""
+    """Runs as another user with setpriv; in a sandbox, which knows only one user, in another user
+    namespace."""
     nested = int(Path("/proc/self/uid_map").read_text().split()[2]) == 1
     if nested:
         become = NESTED
     else:
         ids = [f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
         become = [tool("setpriv"), *ids]
-    bare = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}  # no sbin
+    bare = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}  # without sbin
     return subprocess.run(
         [*become, *cmd], capture_output=True, text=True, timeout=60, cwd=cwd, env=bare
     )
@@ -206,7 +207,7 @@ def test_with_as_an_ordinary_user(anywhere: Path) -> None:
     assert done.stdout.startswith("0\n")
     assert {"[0] h0", "[1] h1"} <= set(done.stdout.splitlines())
     assert "200 mbit" in done.stdout and "table netdev cut_eth0_h1" in done.stdout
-    # it goes on without the congestion control, and says so once
+    # it continues without the congestion control, and reports that once
     assert [line for line in done.stderr.splitlines() if "nosuch" in line] == [
         "testbed: warning: may not choose TCP congestion control 'nosuch' here; the hosts keep"
         " the kernel's default"
@@ -215,7 +216,7 @@ def test_with_as_an_ordinary_user(anywhere: Path) -> None:
 
 
 def test_pytest_as_an_ordinary_user(anywhere: Path) -> None:
-    """The tests of real traffic, in a sandbox."""
+    """Runs the tests of real traffic in a sandbox."""
     wanted = "shaped or (cut and silent) or two_ports"
     pytest_cmd = [PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", wanted]
     done = as_ordinary_user(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands on a testbed's hosts, testbeds beside each other, and what a testbed refuses."""
+"""Commands on a testbed's hosts, several testbeds, and what a testbed refuses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from traces import traces
 
 @pytest.fixture(scope="module")
 def quiet() -> Iterator[Testbed]:
-    """A testbed in which nothing runs but what the test starts."""
+    """A testbed in which only the test's processes run."""
     with Testbed(hosts=2, rails={"eth0": "200mbit"}, ranks_per_host=2) as made:
         yield made
 
@@ -47,7 +47,7 @@ def test_the_first_failure_ends_the_rest(quiet: Testbed) -> None:
         quiet.run(["bash", "-c", f"echo rank $RANK; {job}"], timeout=20)
     ranks = quiet.run(["bash", "-c", job], timeout=20, check=False)
     assert ranks[2].returncode == 5
-    # by SIGTERM, be it that it came before the trap
+    # by SIGTERM, which may come before the trap is set
     assert {ranks[rank].returncode for rank in (0, 1, 3)} <= {9, -signal.SIGTERM}
     assert traces(quiet.prefix)["processes inside"] == []
 
@@ -58,7 +58,7 @@ def test_timeout(quiet: Testbed) -> None:
 
 
 def test_kill_takes_the_whole_session(quiet: Testbed) -> None:
-    # with job control on, the background job is a process group of its own
+    # with job control, the background job has its own process group
     [rank] = quiet.start(
         ["bash", "-c", "set -m; trap '' TERM; sleep 100 & echo up; wait"], on=[1], ranks_per_host=1
     )
@@ -67,7 +67,7 @@ def test_kill_takes_the_whole_session(quiet: Testbed) -> None:
     assert len(session_members({rank.pid})) == 2
     with pytest.raises(TimeoutError):
         rank.wait(timeout=0.1)
-    rank.kill(signal.SIGTERM)  # which it ignores
+    rank.kill(signal.SIGTERM)  # the process ignores it
     rank.kill()
     assert rank.returncode == -signal.SIGKILL
     assert session_members({rank.pid}) == []
@@ -91,7 +91,7 @@ def test_two_testbeds_at_once(quiet: Testbed) -> None:
 
 
 def test_one_left_behind_is_passed_over() -> None:
-    """A testbed whose guard was killed with its maker, found by a process of the same number."""
+    """A process with the same number finds a testbed whose guard was killed together with its maker."""
     left_behind = Testbed(hosts=1, rails={"eth0": "none"}).prefix
     process, number = left_behind.split("_")
     following = [f"{process}_{int(number) + step}" for step in (1, 2)]

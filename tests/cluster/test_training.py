@@ -43,7 +43,7 @@ BOTH = pytest.mark.parametrize("program", PROGRAMS)
 
 
 def test_parameters_are_those_of_the_papers() -> None:
-    """AlexNet has 61 million, and VGG-11 133 million; the paper's table 2 says so of the latter."""
+    """AlexNet has 61 million, and VGG-11 133 million, as table 2 of the paper says for the latter."""
     assert MODELS["alexnet"].parameters() == 60_965_224
     assert MODELS["vgg11"].parameters() == 132_863_336
     first, *_ = MODELS["alexnet"].work()
@@ -90,7 +90,7 @@ def bed() -> Iterator[Testbed]:
 
 
 def replay(bed: Testbed, folder: Path, program: str, trace: str, *options: str) -> str:
-    """What rank 0 prints."""
+    """The output of rank 0."""
     (folder / "a.trace").write_text(trace)
     words = ["--shared-path", str(folder / "store"), "--warmup-iters", "2", *options]
     ranks = bed.run(
@@ -102,7 +102,7 @@ def replay(bed: Testbed, folder: Path, program: str, trace: str, *options: str) 
 
 @BOTH
 def test_replay(bed: Testbed, tmp_path: Path, program: str) -> None:
-    """A step of two operations that go on while the second one's gap lasts, and one of one operation."""
+    """A step of two operations that run during the second one's gap, and a step of one operation."""
     trace = "20000 262144\n30000 262144 # the last one\nstep\n0 4096\n"
     words = ["--iteration-count", "7", "--format", "json"]
     row = json.loads(replay(bed, tmp_path, program, trace, *words))
@@ -120,7 +120,7 @@ def test_replay(bed: Testbed, tmp_path: Path, program: str) -> None:
 
 
 def test_gloos_contexts_take_turns(bed: Testbed, tmp_path: Path) -> None:
-    """The long operation of each step goes by the same interface, as there are two of them."""
+    """Each step's long operation uses the same interface, because there are two interfaces."""
     trace = "0 4096\n0 1048576\n"
     row = json.loads(replay(bed, tmp_path, "gloo", trace, "--iteration-count", "3", "--format", "json"))
     assert row["rails"][1]["share"] > 0.9, row["rails"]
@@ -154,7 +154,7 @@ def call(*words: str) -> subprocess.CompletedProcess[str]:
 )
 @BOTH
 def test_bad_traces(tmp_path: Path, program: str, trace: str | None, reason: str) -> None:
-    """They are refused before any rank connects."""
+    """Bad traces are refused before any rank connects."""
     if trace is not None:
         (tmp_path / "a.trace").write_text(trace)
     where = ["--size", "1", "--rank", "0", "--shared-path", str(tmp_path / "store")]
@@ -200,7 +200,7 @@ def test_traces_that_differ(bed: Testbed, tmp_path: Path) -> None:
 
 
 def made_results() -> Training:
-    """Steps of 3 s of which 2 s are communication, by the law on two rails and above it on three."""
+    """Steps of 3 s, of which 2 s are communication: as the law predicts on two rails, more on three."""
     layouts = {"one": 1, "two": 2, "three": 3}
     ways = [Way(f"nezha-{key}", key, "nezha", key, ["eth0"], []) for key in layouts]
     workload = Workload("alexnet", 32)
@@ -223,7 +223,7 @@ def test_the_law() -> None:
 
 
 def test_computation_is_in_the_paper_s_proportion_to_communication() -> None:
-    """From Table IV: of AlexNet 0.54, of VGG-11 0.94 of what communication on one NIC takes."""
+    """From Table IV: 0.54 (AlexNet) and 0.94 (VGG-11) of the time for communication on one NIC."""
     assert rest_by_communication("alexnet") == pytest.approx(0.544, abs=0.001)
     assert rest_by_communication("vgg11") == pytest.approx(0.935, abs=0.001)
     results = made_results()
@@ -269,7 +269,7 @@ def steps_of(seconds: list[float], losses: list[float] | None = None) -> list[di
 
 
 def test_what_a_cut_costs() -> None:
-    """Half of the sixth step was over; the other half takes twice as long, and some more."""
+    """Half of the sixth step was over; the other half takes twice as long, and somewhat more."""
     steps = steps_of([1.0] * 5 + [1.7] + [2.0] * 5)
     cut = Cut.of(steps, moment=5.5, warm_up=1)
     assert cut and (cut.step, cut.before, cut.after) == (5, 1.0, 2.0)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rails that do not lead to a rank that lives: what fails, when, and what the log and errors say.
+"""Rails that do not lead to a rank that is alive: what fails, when, and what the log and errors say.
 
-NEZHA_LOG is not set: users see what it tells by default.
+NEZHA_LOG is not set, so the log is what users see by default.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from testbed import Testbed
 RAILS = ["eth0", "eth1"]
 BOTH = job.rails_option(RAILS)
 KIB = 1 << 8  # elements
-HOPELESS = 5.0  # seconds for which operations wait for a rank that no rail has ever led to
+HOPELESS = 5.0  # seconds for which operations wait for a rank to which no rail has ever led
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def warnings(rank: job.Rank) -> list[str]:
 
 
 def said(error: job.Event) -> str:
-    """What an error says behind "nezha: rank R of N: ", which names the rank that throws."""
+    """The text of an error after "nezha: rank R of N: ", which names the rank that throws."""
     text: str = error["what"]
     assert re.match(r"nezha: rank \d+ of \d+: ", text), text
     return text.split(": ", 2)[2]
@@ -73,7 +73,7 @@ def test_late_behind_a_firewall(bed: Testbed, rails: list[str]) -> None:
 
 
 def test_killed_before_its_first_link(bed: Testbed) -> None:
-    """It looks like one behind a firewall: the others wait for a while, but for no long deadline."""
+    """The rank could be behind a firewall, so the others wait for a while, but not for a long deadline."""
     with job.Job(bed) as work:
         options: dict[str, Any] = {"algorithm": "ring", "rails": BOTH, "timeout": 60000}
         work.start(elements=1000, pause="3000:3000", **options)
@@ -100,7 +100,7 @@ def test_lo_is_no_network_of_the_hosts(bed: Testbed) -> None:
 
 
 def stop_talking(bed: Testbed, host: int, other: int) -> None:
-    """Resets the connections between two hosts, from the first one's side, and any new one."""
+    """Resets the connections between two hosts from the first host's side, also new ones."""
     for rail in RAILS:
         for here, there in ((host, other), (other, host)):
             address = bed.rail(rail).address(there)
@@ -122,7 +122,7 @@ def stop_talking(bed: Testbed, host: int, other: int) -> None:
 
 
 def test_called_gone_though_it_lives() -> None:
-    """A rank that another one cannot tell from a dead one reads that this is about itself."""
+    """If another rank cannot tell this rank from a dead one, this rank's error says that it is meant."""
     with (
         Testbed(hosts=3, rails=dict.fromkeys(RAILS, "500mbit")) as apart,
         job.Job(apart) as work,
@@ -142,7 +142,7 @@ def test_called_gone_though_it_lives() -> None:
 
 
 def share(done: job.Event, rail: str) -> float:
-    """The part that the balancer gives to the rail in all classes, the most."""
+    """The largest part that the balancer gives to the rail in any class."""
     balance = done["balance"]
     if rail not in balance["lanes"]:
         return 0
@@ -151,7 +151,7 @@ def share(done: job.Event, rail: str) -> float:
 
 
 def missing_peers(rank: job.Rank, rail: str) -> list[str]:
-    """Of which ranks it has been warned that the rail does not lead to them."""
+    """The ranks to which, according to the rank's warnings, the rail does not lead."""
     line = rf"there has been no link to rank (\d) of 3 \(.*\) on {rail} for \d+ s: .+"
     found = [re.fullmatch(line, warning) for warning in warnings(rank)]
     assert all(found), warnings(rank)
@@ -160,20 +160,21 @@ def missing_peers(rank: job.Rank, rail: str) -> list[str]:
 
 @pytest.mark.parametrize(("how", "plan"), [("refused", "auto"), ("silent", "slice")])
 def test_rail_that_never_comes_up(bed: Testbed, how: str, plan: str) -> None:
-    """One warning for each peer, in rails(), and nothing for it in the plans; then it comes up."""
+    """There is one warning for each peer, also in rails(), and plans give the rail nothing. Then it
+    comes up."""
     cut_everywhere(bed, "eth1", how)
     with job.Job(bed) as work:
         options: dict[str, Any] = {"algorithm": "ring", "rails": BOTH, "plan": plan}
         work.start(elements=64 * KIB, until=work.stop_file, **options)
         work.all_done(1)
-        for rank in work.ranks:  # in a ring each sends to the next one
+        for rank in work.ranks:  # in a ring each rank sends to the next one
             peer = (rank.number + 1) % work.size
             job.await_that(
                 "eth1 is missed", lambda: rank.rail("eth1")["down_peers"] > 0, tell=work.told
             )
             rail = rank.rail("eth1")
             assert re.match(r"rank \d of 3 \(.*\): .*10\.1\.0\.\d", rail["last_error"]), rail
-            assert rail["down_seconds"] > 1.9, rail  # two seconds, as nearly as clocks are read
+            assert rail["down_seconds"] > 1.9, rail  # two seconds, as precisely as clocks are read
             job.await_that(
                 "the log tells so",
                 lambda: str(peer) in missing_peers(rank, "eth1"),
@@ -203,7 +204,7 @@ def test_rail_that_never_comes_up(bed: Testbed, how: str, plan: str) -> None:
             assert rank.rail("eth1")["last_error"] == ""
             link = rf"the link to rank {(rank.number + 1) % work.size} of 3 \(.*\) on eth1 is up"
             assert any(re.fullmatch(link, line) for line in warnings(rank)), warnings(rank)
-        lanes = ["eth1", "stripes"]  # which of them is best, if any is, is not at issue here
+        lanes = ["eth1", "stripes"]  # which of them is best does not matter here
         job.await_that(
             "a plan has eth1 again, or had it",
             lambda: any(share(done, lane) for done in first.all("done")[healed:] for lane in lanes),
@@ -214,7 +215,7 @@ def test_rail_that_never_comes_up(bed: Testbed, how: str, plan: str) -> None:
 
 
 def test_what_ends_well_is_no_warning(bed: Testbed) -> None:
-    """Ranks that end one after the other, of a context that all have used up."""
+    """Ranks end one after the other, after all of them have finished using the context."""
     with job.Job(bed) as work:
         options: dict[str, Any] = {"algorithm": "direct", "rails": BOTH, "operations": 4}
         work.start(elements=64 * KIB, pause="0:300", **options)
@@ -224,7 +225,7 @@ def test_what_ends_well_is_no_warning(bed: Testbed) -> None:
 
 
 def test_killed_rank_is_no_storm_of_lines(bed: Testbed) -> None:
-    """At most one for each of its links."""
+    """At most one line for each of its links."""
     with job.Job(bed) as work:
         options: dict[str, Any] = {"algorithm": "direct", "rails": BOTH}
         work.start(elements=1000, until=work.stop_file, **options)

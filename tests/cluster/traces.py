@@ -17,7 +17,7 @@ TOOL = str(TESTBED / "testbed")
 
 
 def traces(prefix: str) -> dict[str, list[str]]:
-    """Everything on the machine that carries a testbed's prefix."""
+    """Everything on the machine that has a testbed's prefix."""
     with held_namespaces(namespaces_of(prefix)) as namespaces:
         inside = namespace_members(namespaces)
     return {
@@ -30,7 +30,7 @@ def traces(prefix: str) -> dict[str, list[str]]:
 
 
 def processes_with(*words: str) -> list[int]:
-    """Live processes with all these words among their arguments (or as their arguments' ends)."""
+    """Live processes with all these words among their arguments (or at the ends of their arguments)."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -43,7 +43,7 @@ def processes_with(*words: str) -> list[int]:
 
 
 def no_traces(prefix: str) -> dict[str, list[str]]:
-    """What is left, after as long as an orderly end may take; {} is nothing."""
+    """What is left after the time that an orderly end may take; {} is nothing."""
     deadline = time.monotonic() + 10
     while left := {kind: found for kind, found in traces(prefix).items() if found}:
         if time.monotonic() > deadline:

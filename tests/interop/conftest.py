@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The testbed and the helpers of the cluster tests serve these tests, too."""
+"""These tests also use the testbed and the helpers of the cluster tests."""
 
 import sys
 from pathlib import Path
@@ -12,7 +12,7 @@ sys.path[:0] = [str(ROOT / "tests" / "cluster"), str(ROOT / "testbed")]
 
 @pytest.fixture(scope="module", autouse=True)
 def one_deadline() -> None:
-    """All that a file waits for with ways.patience() has one deadline."""
+    """All waits of a file with ways.patience() share one deadline."""
     import ways
 
     ways.begin_file()

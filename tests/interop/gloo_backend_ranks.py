@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of a program that uses all of PyTorch's gloo backend: it prints what each case gives.
+"""One rank of a program that uses all of PyTorch's gloo backend and prints the result of each case.
 
-The program knows nothing of nezha. Its numbers are small and whole, so that every order of summation
-gives the same.
+The program does not know nezha. Its numbers are small integers, so every order of summation gives the
+same result.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def objects() -> list[Any]:
 
 
 def messages() -> Tensors:
-    """To and from all others, by tags, at once; and one that is shorter than its receive."""
+    """Messages to and from all others at once, with tags; one is shorter than its receive."""
     others = [rank for rank in range(size()) if rank != me()]
     inboxes = {rank: empty(5000, torch.float32) for rank in others}
     pending = [dist.irecv(inboxes[rank], src=rank, tag=me()) for rank in others]
@@ -170,16 +170,16 @@ def barriers() -> list[Any]:
 
 
 def late() -> list[Any]:
-    """Rank 0 alone enters a barrier. Programs look for these words in the text of its error."""
+    """Only rank 0 enters a barrier. Programs look for these words in the text of its error."""
     dist.barrier()
-    group = dist.new_group(timeout=timedelta(seconds=10))  # to make the group has this deadline, too
+    group = dist.new_group(timeout=timedelta(seconds=10))  # making the group has this deadline, too
     found = None
     if me() == 0:
         try:
             dist.barrier(group)
         except RuntimeError as error:
             found = re.search(" (Timed out|closed|timeout) ", str(error))
-    dist.barrier()  # nobody has left before
+    dist.barrier()  # nobody leaves before this
     return [found and found[1]]
 
 
@@ -205,7 +205,7 @@ def cases() -> Iterator[Case]:
 def outcome(call: Callable[[], Any]) -> str:
     try:
         results = call()
-    except Exception as error:  # what an argument is refused for is a result, too
+    except Exception as error:  # the reason for refusing an argument is a result, too
         return f"{type(error).__name__}: {str(error).splitlines()[0]}"
     digest = hashlib.sha256()
     for result in results:

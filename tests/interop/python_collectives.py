@@ -16,7 +16,7 @@ Vector = numpy.ndarray[Any, Any]
 
 TYPES = ["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8"]
 SIZES = [0, 1, 7, 1000, 100_003]  # elements
-# What numpy makes of all ranks' vectors.
+# The numpy operation on all ranks' vectors.
 OPERATIONS = {
     "sum": lambda all_vectors: numpy.add.reduce(all_vectors, dtype=all_vectors.dtype),
     "product": lambda all_vectors: numpy.multiply.reduce(all_vectors, dtype=all_vectors.dtype),
@@ -26,13 +26,13 @@ OPERATIONS = {
 
 
 def inputs(context: nezha.Context, dtype: Any, elements: int, seed: int = 0) -> Vector:
-    """Every rank's vector: small whole numbers, so that each order of a reduction is exact."""
+    """The vectors of all ranks: small integers, so that every order of a reduction is exact."""
     shape = (context.size, elements)
     return numpy.random.default_rng(seed).integers(0, 4, shape).astype(dtype)
 
 
 def counts_of(context: nezha.Context, elements: int) -> list[int]:
-    """Unequal blocks, one of them empty, which have so many elements together."""
+    """Unequal blocks, one of them empty, with this many elements in total."""
     counts = [0] * context.size
     counts[-1] = elements // 3
     counts[0] = elements - sum(counts)
@@ -90,7 +90,7 @@ def check_average(context: nezha.Context) -> None:
 
 
 def check_bfloat16(context: nezha.Context) -> None:
-    """The upper halves of float32, in 16-bit integers."""
+    """bfloat16 numbers are the upper halves of float32, stored in 16-bit integers."""
     everyone = inputs(context, "f4", 1000) + 0.5
     halves = (everyone.view("u4") >> 16).astype("u2")
     out = numpy.empty_like(halves[0])
@@ -152,7 +152,7 @@ def check_unequal_blocks(context: nezha.Context, dtype: Any, elements: int) -> N
     context.scatterv(whole if is_root else None, block, root=root, counts=counts if is_root else None)
     expect(f"scatterv, {what}", block, mine)
 
-    # Rank r sends the block for rank k times as long as r is large.
+    # Rank r sends rank k a block r times as long.
     sent = [numpy.repeat(whole, sender) for sender in range(size)]
     in_counts = [[count * sender for count in counts] for sender in range(size)]
     out_counts = [in_counts[sender][rank] for sender in range(size)]
@@ -169,7 +169,7 @@ def main(store: str) -> None:
                 check_reductions(context, dtype, elements)
         check_average(context)
         check_bfloat16(context)
-        pairs = numpy.dtype([("key", "i4"), ("O", "f8", 2)])  # a structure, with an odd name in it
+        pairs = numpy.dtype([("key", "i4"), ("O", "f8", 2)])  # a structure with an unusual field name
         for each in [numpy.dtype("f4"), numpy.dtype("?"), numpy.dtype("c16"), numpy.dtype(">i4"), pairs]:
             for elements in SIZES:
                 check_blocks(context, each, elements)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs for one rank that use the package nezha. What they print, test_python.py reads.
+"""Programs for one rank that use the package nezha; test_python.py reads their output.
 
 usage: python_programs.py NAME STORE
 """
@@ -41,7 +41,7 @@ def join(store: str, **options: Any) -> nezha.Context:
 
 
 def raised(call: Callable[[], Any]) -> BaseException:
-    """What the call raises."""
+    """The exception that the call raises."""
     try:
         call()
     except (Exception, KeyboardInterrupt) as error:
@@ -50,10 +50,10 @@ def raised(call: Callable[[], Any]) -> BaseException:
 
 
 def once_it_waits(act: Callable[[], Any]) -> Callable[[], None]:
-    """Returns what a thread calls right before a call that waits in nezha: `act` runs during this call.
+    """Returns a function to call just before a blocking call of nezha: `act` runs during that call.
 
-    No thread takes the GIL from another one here, so `act` runs when the thread gives the GIL up, which
-    it does in nezha alone.
+    Here no thread takes the GIL from another, so `act` runs when the thread releases the GIL, which
+    happens only in nezha.
     """
     sys.setswitchinterval(1000)
     is_next = threading.Event()
@@ -84,7 +84,7 @@ def meet(context: nezha.Context, store: str) -> None:
 
 @program
 def buffers(store: str) -> None:
-    """Objects of all kinds, in place and not."""
+    """Uses objects of all kinds, in place and not."""
     with join(store) as context:
         mine = context.rank + 1
         doubles = array.array("d", [mine] * 3)
@@ -110,7 +110,7 @@ def buffers(store: str) -> None:
 
 @program
 def bad_arguments(store: str) -> None:
-    """Nothing is sent, and the context stays usable."""
+    """Nothing is sent, and the context can still be used."""
     with join(store) as context:
         ones = numpy.ones(12)
         read_only = ones.copy()
@@ -174,10 +174,10 @@ def many_in_flight(store: str) -> None:
 
 @program
 def dropped_handles(store: str) -> None:
-    """Operations go on without their handles, and keep their memory as long as they need it."""
+    """Operations continue without their handles, and keep their memory as long as they need it."""
     with join(store) as context:
         if context.rank == 0:
-            # The others' operations are in flight until each of them has looked.
+            # The other ranks' operations stay in flight until each of them has looked.
             for rank in range(1, context.size):
                 context.recv(bytearray(1), rank)
         big, small = numpy.full(300_000, context.rank + 1.0), numpy.full(3, context.rank + 1.0)
@@ -189,7 +189,7 @@ def dropped_handles(store: str) -> None:
         if context.rank > 0:
             assert all(each() is not None for each in gone), "memory of an operation in flight is gone"
             context.send(b"1", 0)
-        # Other operations give back the memory of those that are over.
+        # Later operations release the memory of completed ones.
         while not all_agree(context, all(each() is None for each in gone)):
             time.sleep(0.01)
         check = numpy.full(3, context.rank + 1.0)
@@ -198,7 +198,7 @@ def dropped_handles(store: str) -> None:
 
 
 def all_agree(context: nezha.Context, value: bool) -> bool:
-    """Whether it is true on all ranks."""
+    """Whether `value` is true on all ranks."""
     flag = numpy.array([int(value)], "i4")
     context.allreduce(flag, operation="min")
     return bool(flag[0])
@@ -206,7 +206,7 @@ def all_agree(context: nezha.Context, value: bool) -> bool:
 
 @program
 def threads(store: str) -> None:
-    """Each thread has a tag of its own; one of them waits for what another has started."""
+    """Each thread has its own tag; one thread waits for an operation that another started."""
     with join(store) as context:
         failures: list[BaseException] = []
 
@@ -236,7 +236,7 @@ def threads(store: str) -> None:
 
 @program
 def waiters(store: str) -> None:
-    """Several threads wait for one operation, with and without a limit of their own."""
+    """Several threads wait for one operation, with and without a timeout of their own."""
     with join(store) as context:
         if context.rank == 0:
             handle = context.recv_async(bytearray(1), 1)
@@ -248,7 +248,7 @@ def waiters(store: str) -> None:
             ]
             for each in all_threads:
                 each.start()
-            all_threads[1].join()  # the message comes later than its limit
+            all_threads[1].join()  # the message comes after the timeout of this thread
             context.send(b"1", 1)
             for each in all_threads:
                 each.join()
@@ -261,7 +261,7 @@ def waiters(store: str) -> None:
 
 @program
 def over_for_all(store: str) -> None:
-    """What one thread has seen to be over, a wait of 0 seconds finds over, however many threads wait."""
+    """If one thread has seen that it is over, a wait of 0 seconds sees it, too, however many threads wait."""
     with join(store) as context:
         if context.rank > 1:
             return context.barrier()
@@ -302,7 +302,7 @@ def messages(store: str) -> None:
                 assert seen == set(range(1, size))
             context.barrier()
         right, left = (rank + 1) % size, (rank - 1) % size
-        big = numpy.full(1_000_000, rank)  # more than waits at a rank that has not asked for it
+        big = numpy.full(1_000_000, rank)  # more than a rank accepts before it asks
         out = numpy.empty_like(big)
         handles = [context.recv_async(out, left), context.send_async(big, right)]
         assert nezha.wait_all(handles, datetime.timedelta(seconds=60))
@@ -330,7 +330,7 @@ def groups(store: str) -> None:
 
 @program
 def functions(store: str) -> None:
-    """Reductions by functions in Python; one of them fails on one rank."""
+    """Reductions with Python functions; one of them fails on one rank."""
     with join(store, timeout=50.0) as context:
         rank, size = context.rank, context.size
         for elements in (0, 1, 10, 10_007):
@@ -341,7 +341,7 @@ def functions(store: str) -> None:
             values = everyone[rank].astype(complex) * 1j
             context.allreduce(values, operation=lambda a, b: a + b)
             assert (values == everyone.sum(axis=0) * 1j).all()
-            # The left operand is that of the lower ranks.
+            # The left operand comes from the lower ranks.
             context.reduce(everyone[rank], out, root=1, operation=lambda a, b: a)
             if rank == 1:
                 assert (out == everyone[0]).all()
@@ -379,11 +379,11 @@ def functions(store: str) -> None:
 
 @program
 def short_of_memory(store: str) -> None:
-    """One rank has no memory for a function's operands, and the others hear of it."""
+    """One rank has no memory for a function's operands, and the others learn of it."""
     files = nezha.FileStore(store)
     with nezha.create(files, timeout=300) as context:
         values = numpy.zeros(8 << 20)  # 64 MiB
-        context.allreduce(values[:99], operation=numpy.add)  # all is set up now
+        context.allreduce(values[:99], operation=numpy.add)  # everything is set up now
         meet(context, store)
         if context.rank == 2:
             pages = int(Path("/proc/self/statm").read_text().split()[0])
@@ -404,7 +404,7 @@ def short_of_memory(store: str) -> None:
 
 @program
 def until_told(store: str) -> None:
-    """Reduces until a file is there, and reports each result that is right, and the rails."""
+    """Reduces until a file exists, and reports each right result, and the rails."""
     stop = Path(store).parent / "stop"
     with join(store) as context:
         while True:
@@ -415,14 +415,14 @@ def until_told(store: str) -> None:
             if not all_agree(context, not stop.exists()):
                 break
         rails = {rail.name: rail for rail in context.rails()}
-        context.barrier()  # ranks that have left count no more
+        context.barrier()  # ranks that have left no longer count
         assert all(rail.bytes_sent > 1_000_000 for rail in rails.values()), rails
         say(f"eth1 {rails['eth1'].failures} {rails['eth1'].down_peers} {rails['eth1'].last_failure}")
 
 
 @program
 def until_lost(store: str) -> None:
-    """Reduces until a rank is gone."""
+    """Reduces until a rank is lost."""
     with join(store, timeout=120) as context:
         error: BaseException | None = None
         while error is None:
@@ -457,7 +457,7 @@ def late(store: str) -> None:
 
 @program
 def forks(store: str) -> None:
-    """A child has no part in its parent's context, and may make one of its own."""
+    """A child has no part in its parent's context, and may create a context of its own."""
     context = join(store)
     values = numpy.full(3, context.rank + 1.0)
     handle = context.allreduce_async(values) if context.rank else None
@@ -507,7 +507,7 @@ kept: list[Any] = []
 
 @program
 def closes(store: str) -> None:
-    """A thread that waits in a call hears that another thread has closed the context."""
+    """A thread that waits in a call learns that another thread has closed the context."""
     context = join(store, timeout=300)
     meet(context, store)
     errors: list[BaseException] = []
@@ -547,7 +547,7 @@ def interrupted_call(store: str) -> None:
 
 @program
 def interrupted_wait(store: str) -> None:
-    """Ctrl-C in rank 0's wait, which does the operation no harm."""
+    """Ctrl-C during rank 0's wait does not harm the operation."""
     with join(store, timeout=300) as context:
         values = numpy.ones(3)
         if context.rank == 0:
@@ -566,7 +566,7 @@ def interrupted_wait(store: str) -> None:
 
 @program
 def interrupted_create(store: str) -> None:
-    """Ctrl-C while the rank waits for one that does not come."""
+    """Ctrl-C while the rank waits for another one that does not come."""
     files = nezha.FileStore(store)
     once_it_waits(lambda: say("waits"))()
     assert isinstance(raised(lambda: nezha.create(files, rank=1, size=2, timeout=300)), KeyboardInterrupt)
@@ -577,7 +577,7 @@ def interrupted_create(store: str) -> None:
 
 
 class StoreInPython:
-    """Files in a folder."""
+    """A store that keeps files in a folder."""
 
     def __init__(self, folder: str) -> None:
         self.folder = Path(folder)
@@ -600,7 +600,7 @@ class StoreInPython:
 
 
 class StoreThatTells(StoreInPython):
-    """Tells that nezha waits for a key."""
+    """Reports that nezha waits for a key."""
 
     def __init__(self, folder: str) -> None:
         super().__init__(folder)
@@ -623,7 +623,7 @@ def exits_early(store: str) -> None:
 
 
 class SlowToGo:
-    """Gives the threads that have not ended the time to ask for the GIL while the interpreter ends."""
+    """Gives threads that have not ended time to ask for the GIL while the interpreter ends."""
 
     def __init__(self) -> None:
         self._sleep = time.sleep
@@ -634,7 +634,7 @@ class SlowToGo:
 
 @program
 def exits_in_create(store: str) -> None:
-    """Ends while threads wait for a rank that does not come, by a store in Python and by one that is not."""
+    """Ends while threads wait for a rank that does not come, with a store in Python and with another one."""
     global kept
     kept = [SlowToGo()]
     mine = StoreThatTells(store)
@@ -661,7 +661,7 @@ def interrupted_store(store: str) -> None:
 
 @program
 def stores(store: str) -> None:
-    """Several contexts by one store, of each kind."""
+    """Creates several contexts with one store, for each kind of store."""
     files = nezha.FileStore(store)
     redis = nezha.RedisStore(os.environ["REDIS_HOST"], prefix="a job")
     mine = StoreInPython(store)
@@ -693,7 +693,7 @@ def stores(store: str) -> None:
 
 @program
 def reports(store: str) -> None:
-    """What a context and the host tell of themselves."""
+    """The information that a context and the host give about themselves."""
     with join(store, rails=["tcp:eth0", "tcp:eth1"], timeout=44, plan=nezha.Plan.STRIPE) as context:
         assert context.timeout == 44 and repr(context) == f"<nezha.Context: rank {context.rank} of 4>"
         assert [rail.name for rail in context.rails()] == ["eth0", "eth1"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench/ddp: a short run by all methods, with real PyTorch."""
+"""bench/ddp: a short run of all methods with real PyTorch."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_all_methods_train_alike(tmp_path: Path) -> None:
 
 
 def test_a_package_that_is_not_there(tmp_path: Path) -> None:
-    """It is not left out in silence."""
+    """The run reports it instead of leaving it out silently."""
     done, data = run(tmp_path, "--site", str(tmp_path), "--cases", "equal")
     assert done.returncode == 1 and not data.exists()
     assert "the package nezha_torch is not in" in done.stderr

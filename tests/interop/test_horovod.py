@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The project that takes the place of Horovod's third_party/gloo.
+"""The project that replaces Horovod's third_party/gloo.
 
-A library (horovod/) is built with it as Horovod's is, and makes Horovod's calls. The ranks load it
-into Python as Horovod's is loaded.
+A library (horovod/) is built with it as Horovod's is, and makes Horovod's calls. The ranks load the
+library into Python as Horovod's is loaded.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ RAILS = ["eth0", "eth1"]
 HOSTS, RANKS_PER_HOST = 2, 2
 WARNINGS = "-Wall -Wextra -Werror"
 INTERFACES = {"HOROVOD_GLOO_IFACE": ",".join(RAILS)}
-ELEMENTS = 2 << 20  # of each large sum
+ELEMENTS = 2 << 20  # elements of each large sum
 
-# What has bits that are not a number, summed up and so on: by nezha's operations, where the function
-# is Gloo's, and by the function itself, where it is the program's own.
+# The bits of reductions of NaNs: those of nezha's operations if the function is Gloo's, and those of
+# the function itself if it is the program's own.
 BY_NEZHA = "7fc00000 7fc00000 7fc00000 7fc00000 ffc12345 7ff8000000000000 7e00"
 BY_GLOO = "ffc12345 ffc12345 ffc12345 ffc12345 ffc12345 fff8123456789abc"
 
@@ -38,7 +38,7 @@ BY_GLOO = "ffc12345 ffc12345 ffc12345 ffc12345 ffc12345 fff8123456789abc"
 def configure(
     folder: Path, variables: dict[str, str], linked: bool = False
 ) -> subprocess.CompletedProcess[str]:
-    """Puts the project into a copy of the library's sources, as a user does with Horovod's."""
+    """Adds the project to a copy of the library's sources, as a user does with Horovod's."""
     shutil.copytree(SOURCES, folder / "source")
     place = folder / "source" / "third_party" / "gloo"
     if linked:
@@ -81,7 +81,7 @@ def healed(bed: Testbed) -> Iterator[None]:
 
 
 class Training(job.Job):
-    """A job whose processes are told who its members are, anew after each error."""
+    """A job whose processes are told their members, again after each error."""
 
     def __init__(self, bed: Testbed, library: Path) -> None:
         super().__init__(bed, ranks_per_host=RANKS_PER_HOST, program=PROGRAM)
@@ -91,7 +91,7 @@ class Training(job.Job):
         return self
 
     def set_members(self, generation: int, processes: list[int]) -> None:
-        """In the order of their ranks."""
+        """`processes` is in the order of the ranks."""
         folder = self._store / str(generation)
         folder.mkdir()
         members = {str(each): f"host{each // RANKS_PER_HOST}" for each in processes}
@@ -103,7 +103,7 @@ class Training(job.Job):
         self.start(env=env, library=self.library, elements=ELEMENTS, generations=generations)
 
     def join(self, process: int, env: dict[str, str], **options: int) -> None:
-        """Starts one more on the first host; to the job, it is on a host of its own."""
+        """Starts another process on the first host; for the job, it is on a host of its own."""
         argv = [PROGRAM, "--store", str(self._store), "--library", str(self.library)]
         for name, value in ({"elements": ELEMENTS} | options).items():
             argv += [f"--{name}", str(value)]
@@ -111,7 +111,7 @@ class Training(job.Job):
         self.ranks += map(job.Rank, self.bed.start(argv, on=[0], ranks_per_host=1, env=env))
 
     def devices(self) -> set[str]:
-        """All that any rank has made."""
+        """All devices that any rank has made."""
         events = [rank.wait_for("devices") for rank in self.ranks]
         return {event[which] for event in events for which in ("first", "second")}
 
@@ -124,9 +124,9 @@ class Training(job.Job):
 
 
 def test_interfaces_that_horovod_is_told(bed: Testbed, library: Path) -> None:
-    """All calls give what they should, and messages go by each interface of the list.
+    """All calls give the right results, and messages use each interface of the list.
 
-    Horovod's second device, for process sets, is made without it.
+    Horovod's second device, for process sets, is made without the list.
     """
     with Training(bed, library) as work:
         work.begin(INTERFACES)
@@ -149,7 +149,7 @@ def test_rails_go_before_interfaces(bed: Testbed, library: Path) -> None:
 
 
 def test_no_interface(bed: Testbed, library: Path) -> None:
-    """Gloo's own device is made, of the network that the host's name stands for."""
+    """Gloo's own device is made, on the network to which the host's name resolves."""
     with Training(bed, library) as work:
         work.begin({})
         assert not [device for device in work.devices() if "nezha" in device]
@@ -158,7 +158,7 @@ def test_no_interface(bed: Testbed, library: Path) -> None:
 
 
 def test_gloo_algorithms(bed: Testbed, library: Path) -> None:
-    """They are found behind the library's own, and run over nezha's device."""
+    """The linker finds them after the library's own, and they run over nezha's device."""
     with Training(bed, library) as work:
         work.begin(INTERFACES | {"NEZHA_GLOO_COLLECTIVES": "gloo"})
         assert work.devices() == {"nezha, rails=tcp:eth0,tcp:eth1"}
@@ -181,7 +181,7 @@ def test_cut_in_the_middle(bed: Testbed, library: Path, how: str) -> None:
 
 
 def test_killed_rank(bed: Testbed, library: Path) -> None:
-    """The others hear of it at once, and go on in the same processes, with one that joins."""
+    """The other ranks learn of it at once, and continue in the same processes with a new one."""
     with Training(bed, library) as work:
         work.begin(INTERFACES, generations=2)
         work.all_done(1)
@@ -196,7 +196,7 @@ def test_killed_rank(bed: Testbed, library: Path) -> None:
 
 
 def test_second_copy(bed: Testbed, tmp_path: Path) -> None:
-    """Horovod uses a copy of the project for frameworks of C++17, with another name of the target."""
+    """For C++17 frameworks Horovod uses a copy of the project with another target name."""
     with Training(bed, build(tmp_path, {"COPY_NAME": "compatible17_gloo"})) as work:
         work.begin(INTERFACES)
         assert work.devices() == {"nezha, rails=tcp:eth0,tcp:eth1"}
@@ -210,7 +210,7 @@ def refusal(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def test_old_abi(tmp_path: Path) -> None:
-    """Horovod uses a copy of this name for frameworks that libgloo cannot be linked with."""
+    """Horovod uses a copy with this name for frameworks that cannot be linked with libgloo."""
     assert "C++ ABI of GCC 4" in refusal(configure(tmp_path, {"COPY_NAME": "compatible_gloo"}))
 
 
@@ -219,5 +219,5 @@ def test_mpi(tmp_path: Path) -> None:
 
 
 def test_symbolic_link(tmp_path: Path) -> None:
-    """What Horovod writes to its copies would go to the installed project."""
+    """Otherwise Horovod's writes to its copies would reach the installed project."""
     assert "put a copy of it here" in refusal(configure(tmp_path, {}, linked=True))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Python package nezha, on four hosts with two rails.
 
-ways.py tells where the package is.
+ways.py knows where the package is.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def bed() -> Iterator[Testbed]:
 
 
 class Ranks:
-    """One program on all hosts, or on some."""
+    """One program on all hosts, or on some of them."""
 
     def __init__(self, bed: Testbed, folder: Path, *program: str, on: Sequence[int] = range(HOSTS)) -> None:
         self.bed = bed
@@ -158,7 +158,7 @@ def test_exit_without_close(bed: Testbed, tmp_path: Path, program: str, hosts: i
 
 
 def test_no_context_begins_after_the_end(tmp_path: Path) -> None:
-    """An exit handler that is older than the package's runs after it."""
+    """An exit handler that was registered before the package's runs after it."""
     program = """
 import atexit, sys
 atexit.register(lambda: nezha.create(nezha.FileStore(sys.argv[1]), rank=0, size=1))
@@ -177,12 +177,12 @@ def test_ctrl_c(bed: Testbed, tmp_path: Path, where: str) -> None:
         rank = ranks.ranks[0]
         rank.wait_for("waits", job.PATIENCE)
         os.kill(rank.pid, signal.SIGINT)
-        rank.wait_for("interrupted", job.PATIENCE)  # the deadline of what it waits for is far away
+        rank.wait_for("interrupted", job.PATIENCE)  # otherwise the wait would end much later, at its deadline
         ranks.succeed()
 
 
 def test_the_guide(bed: Testbed, tmp_path: Path) -> None:
-    """The program of docs/python.md."""
+    """Runs the program in docs/python.md."""
     page = (ROOT / "docs" / "python.md").read_text()
     [program] = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     (tmp_path / "mean.py").write_text(program)
@@ -203,7 +203,7 @@ def test_the_guide(bed: Testbed, tmp_path: Path) -> None:
 if job.LONG:  # it compiles for a minute or two
 
     def test_pip_installs_it(tmp_path: Path) -> None:
-        """From a copy of the sources, without a network, into an environment of its own."""
+        """Installs from a copy of the sources, without a network, into a separate environment."""
         sources = tmp_path / "sources"
         shutil.copytree(ROOT / "interop" / "python", sources)
         python = tmp_path / "environment" / "bin" / "python"
@@ -224,7 +224,7 @@ if job.LONG:  # it compiles for a minute or two
     [({}, "'nezha'"), ({"PKG_CONFIG": "/nowhere/pkg-config"}, "/nowhere/pkg-config does not run")],
 )
 def test_without_the_library(tmp_path: Path, settings: dict[str, str], reason: str) -> None:
-    """The build says what is missing."""
+    """The build reports what is missing."""
     env = dict(os.environ) | {"PKG_CONFIG_PATH": "", "PKG_CONFIG_LIBDIR": str(tmp_path)} | settings
     argv = [sys.executable, "-B", "setup.py", "-q", "build", "--build-base", str(tmp_path)]
     done = subprocess.run(argv, cwd=ROOT / "interop" / "python", env=env, capture_output=True, text=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's own gloo backend is in a process that imports nezha what it is elsewhere."""
+"""PyTorch's own gloo backend works unchanged in a process that imports nezha."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import job
 import ways
 
-# Rank 1 ends at once, and rank 0 tells which exception a collective with it raises.
+# Rank 1 ends at once, and rank 0 reports which exception a collective with rank 1 raises.
 PROGRAM = """
 import os, sys, nezha, torch
 import torch.distributed as dist

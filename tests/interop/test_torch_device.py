@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's gloo backend over nezha's device, by PyTorch's own registry of devices."""
+"""PyTorch's gloo backend over nezha's device, through PyTorch's own registry of devices."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def bed() -> Iterator[Testbed]:
 
 @pytest.mark.parametrize("is_preloaded", [False, True])
 def test_it_uses_both_rails(bed: Testbed, tmp_path: Path, is_preloaded: bool) -> None:
-    """Also if the library is preloaded as well, which only carries whole collectives then."""
+    """This holds also if the library is preloaded, which then only carries out whole collectives."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     meeting = bed.environment(0)["MGMT_ADDR0"]

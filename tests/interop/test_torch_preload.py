@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program of PyTorch's gloo backend gets with the preload library what it gets without."""
+"""A program with PyTorch's gloo backend gets the same results with the preload library as without."""
 
 from __future__ import annotations
 
@@ -33,6 +33,6 @@ def test_all_that_the_backend_has(bed: Testbed) -> None:
         expected, got = stock.stdout.splitlines(), preloaded.stdout.splitlines()
         differences = [f"{ours}, not {theirs}" for ours, theirs in zip(got, expected) if ours != theirs]
         assert not differences and len(got) == len(expected), "\n".join(differences)
-    # Stock uses the first rail alone.
+    # Without the library, only the first rail is used.
     sent = [bed.counters(0, rail)["tx_bytes"] - count for rail, count in zip(ways.RAILS, before)]
     assert sent[1] > 10 << 20, sent

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torchrun starts trainings over nezha, and starts them again when a worker has died."""
+"""torchrun starts training over nezha, and restarts it when a worker has died."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def healed(bed: Testbed) -> Iterator[None]:
 
 
 class Run:
-    """A job of torchrun's: an agent on each host."""
+    """A torchrun job with an agent on each host."""
 
     def __init__(self, bed: Testbed, folder: Path, way: ways.Way, *options: str) -> None:
         argv = ["/usr/bin/python3", "-m", "torch.distributed.run"]
         argv += ["--nnodes", str(HOSTS), "--nproc_per_node", str(RANKS_PER_HOST), "--max_restarts", "1"]
-        # Without these two, Debian's torchrun fails. They put a worker's name ahead of each line.
+        # Debian's torchrun fails without these two options, which put a worker's name before each line.
         argv += ["--redirects", "1", "--tee", "1", "--log_dir", str(folder / "logs")]
         argv += ["--rdzv_backend", "c10d", "--rdzv_id", "job"]
         if ways.IS_TORCH_2:  # that of Debian 13 cannot make torchrun's own TCPStore
