@@ -43,7 +43,7 @@ class Run:
         # Debian's torchrun fails without these two options, which put a worker's name before each line.
         argv += ["--redirects", "1", "--tee", "1", "--log_dir", str(folder / "logs")]
         argv += ["--rdzv_backend", "c10d", "--rdzv_id", "job"]
-        if ways.IS_TORCH_2:  # that of Debian 13 cannot make torchrun's own TCPStore
+        if ways.IS_TORCH_2:  # Debian 13's version cannot create torchrun's own TCPStore
             argv += ["--rdzv_endpoint", str(folder / "rendezvous")]
         else:
             argv += ["--rdzv_endpoint", "h0:29400"]
@@ -76,7 +76,7 @@ class Run:
         job.await_that(f"step {step}", there, ways.patience(), self.told)
 
     def finish(self) -> Events:
-        """What each rank says at its end."""
+        """What each rank reports at its end."""
         ways.finish(self.agents)
         assert [agent.returncode for agent in self.agents] == [0] * HOSTS, self.told()
         ends = self.events("end")
@@ -88,13 +88,13 @@ Losses = dict[tuple[int, int], float]
 
 
 def losses(run: Run) -> Losses:
-    """By step and rank."""
+    """The losses by step and rank."""
     return {(event["step"], event["rank"]): event["loss"] for event in run.events("step")}
 
 
 @pytest.fixture(scope="module")
 def expected(bed: Testbed, tmp_path_factory: pytest.TempPathFactory) -> Losses:
-    """What PyTorch's own Gloo gets."""
+    """The losses with PyTorch's own Gloo."""
     with Run(bed, tmp_path_factory.mktemp("stock"), ways.STOCK) as run:
         run.finish()
         return losses(run)
@@ -105,11 +105,11 @@ WAYS = {"preload": ways.PRELOAD, "backend": ways.BACKEND}
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_worker_dies(bed: Testbed, tmp_path: Path, expected: Losses, way: str) -> None:
-    """The agents start all workers again, on new connections, and they learn the same."""
+    """The agents restart all workers on new connections, and the training has the same losses."""
     with Run(bed, tmp_path, WAYS[way], "--die-at", "7") as run:
         ends = run.finish()
         starts = [event["step"] for event in run.events("start")]
-        # Sums of floating-point numbers depend on the order in which the ranks are added up.
+        # Sums of floating-point numbers depend on the order of the ranks.
         assert losses(run) == pytest.approx(expected, rel=1e-4)
     assert sorted(starts) == [0] * 4 + [7] * 4
     assert len({end["digest"] for end in ends}) == 1
@@ -117,7 +117,7 @@ def test_a_worker_dies(bed: Testbed, tmp_path: Path, expected: Losses, way: str)
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_rail_is_cut(bed: Testbed, tmp_path: Path, way: str) -> None:
-    """No worker notices, and none is started again."""
+    """No worker notices the cut, and none is restarted."""
     stop = tmp_path / "stop"
     with Run(bed, tmp_path, WAYS[way], "--until", str(stop)) as run:
         run.await_step(10)

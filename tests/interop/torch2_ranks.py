@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is torch_ranks.py, and has scenarios of what programs use with PyTorch 2."""
+"""Adds scenarios to torch_ranks.py, with what programs use in PyTorch 2."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def mine(length: int) -> Tensor:
 
 
 def of_all(length: int) -> Tensor:
-    """What ranks' `mine` are, one behind the other."""
+    """The tensors that ranks have as `mine`, concatenated."""
     return torch.arange(size()).repeat_interleave(length).float()
 
 
@@ -38,7 +38,7 @@ def sum_of_all(length: int) -> Tensor:
 
 @scenario
 def coalesced() -> None:
-    """Operations in one bracket have one work, which is over when they all are."""
+    """Operations in one bracket share one work, which completes when all of them have."""
     for device in (None, CPU):
         tensors = [mine(3), mine(20_000)]
         with dist._coalescing_manager(device=device, async_ops=True) as bracket:
@@ -72,7 +72,7 @@ def coalesced_messages() -> None:
     equal(told, torch.ones(2), "broadcast")
     group: Any = dist.group.WORLD
     raises(lambda: group._end_coalescing(CPU), "startCoalescing")
-    # An error in the bracket leaves it open. The next one begins anew.
+    # An error in a bracket leaves it open, but the next bracket starts afresh.
     group._start_coalescing(CPU)
     told = mine(2)
     with dist._coalescing_manager(device=CPU):
@@ -100,7 +100,7 @@ def functional() -> None:
 
 @scenario
 def meshes() -> None:
-    """A mesh makes sub-groups, and its tensors move between ranks as their placements change."""
+    """A mesh makes sub-groups, and its tensors move between ranks when their placements change."""
     rows = init_device_mesh("cpu", (2, size() // 2), mesh_dim_names=("replicas", "shards"))
     tensor = torch.ones(2)
     dist.all_reduce(tensor, group=rows.get_group("replicas"))
@@ -130,7 +130,7 @@ def train(wrap: Callable[[torch.nn.Module], torch.nn.Module]) -> torch.nn.Module
 
 @scenario
 def sharded() -> None:
-    """Training with parameters that are split up comes to the weights of PyTorch's own gloo."""
+    """Training with sharded parameters gives the same weights as with PyTorch's own gloo."""
     gloo = dist.new_group(backend="gloo")
     expected = train(lambda net: DistributedDataParallel(net, process_group=gloo)).module.state_dict()
     found = train(lambda net: FullyShardedDataParallel(net, device_id=CPU)).state_dict()
@@ -142,7 +142,7 @@ def sharded() -> None:
 
 @scenario
 def checkpointed() -> None:
-    """What the ranks save together, each its own part, they can load again."""
+    """Each rank saves its own part of a checkpoint, and the ranks can load the parts again."""
     folder: list[Any] = [tempfile.mkdtemp() if me() == 0 else None]
     dist.broadcast_object_list(folder, 0)
     mesh = init_device_mesh("cpu", (size(),))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank of the tests of nezha_torch: runs the scenarios that its command line names.
 
-Each prints "passed NAME" at its end. What is right, each rank computes by itself.
+Each scenario prints "passed NAME" at its end. Each rank computes the right results by itself.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def size() -> int:
 
 
 def data(rank: int, dtype: torch.dtype, shape: tuple[int, ...], salt: int = 0) -> Tensor:
-    """What that rank has: small whole numbers, which every order of summation adds up to the same."""
+    """The rank's data: small integers, whose sum is the same in every order."""
     generator = torch.Generator().manual_seed(1000 * salt + rank)
     numbers = torch.randint(1, 4, shape, generator=generator)
     return numbers > 2 if dtype == torch.bool else numbers.to(dtype)
@@ -85,12 +85,13 @@ def raises(call: Callable[[], Any], *texts: str) -> str:
 
 
 def reset(timeout: float = 60, generation: int = 0, **options: Any) -> None:
-    """Joins the ranks anew."""
+    """Joins the ranks again."""
     if dist.is_initialized():
         dist.destroy_process_group()
     os.environ["MASTER_PORT"] = str(29500 + generation)
     dist.init_process_group("nezha", timeout=timedelta(seconds=timeout), **options)
-    # PyTorch's store ends with rank 0's group, and the others may be in its init_process_group yet.
+    # PyTorch's store ends with rank 0's group, while other ranks may still be in its
+    # init_process_group.
     dist.barrier()
 
 
@@ -99,10 +100,10 @@ def tell_all(word: str) -> None:
 
 
 def await_word_of(word: str, ranks: list[int]) -> None:
-    """A rank that is to be late waits here: its process group is silent, and in good order."""
+    """A rank that must be late waits here: its process group is silent, but works."""
     keys = [f"{word}/{rank}" for rank in ranks]
     dist.distributed_c10d._get_default_store().wait(keys, timedelta(seconds=120))
-    # Rank 0 has the store in its process, and may leave only when all have heard.
+    # Rank 0's process has the store, so it may leave only when all ranks have received the word.
     tell_all(f"{word}/heard")
     if me() == 0:
         keys = [f"{word}/heard/{rank}" for rank in range(size())]
@@ -211,7 +212,7 @@ def check_moves(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
 
 @scenario
 def uneven() -> None:
-    """all_to_all of other lengths for each pair of ranks, of which some are 0."""
+    """all_to_all with a different length for each pair of ranks; some are 0."""
     sends = [torch.full((me() * r, 2), float(me())) for r in range(size())]
     receives = [torch.empty((me() * r, 2)) for r in range(size())]
     dist.all_to_all(receives, sends)
@@ -224,7 +225,7 @@ def uneven() -> None:
     equal(output, torch.cat(expected), "all_to_all_single")
     even = torch.arange(size()) + 10 * me()
     mine = torch.empty_like(even)
-    # One rank gives splits, which are even, and the others leave them out.
+    # One rank gives splits, which are even, and the other ranks omit them.
     given = [1] * size() if me() == 0 else None
     dist.all_to_all_single(mine, even, given, given)
     equal(mine, torch.arange(size()) * 10 + me(), "all_to_all_single, even")
@@ -236,7 +237,7 @@ def uneven() -> None:
 
 @scenario
 def strided() -> None:
-    """Tensors that are not contiguous, of which what lies between their elements is left alone."""
+    """Tensors that are not contiguous; the memory between their elements does not change."""
     whole = torch.full((6, 4), -1.0)
     part = whole[::2, 1:3]
     part.fill_(me())
@@ -253,7 +254,7 @@ def strided() -> None:
 
 @scenario
 def unrecorded() -> None:
-    """A dispatch mode, as that of a tracer, sees what the program does, and no copies of nezha_torch's."""
+    """A dispatch mode, such as a tracer's, sees the program's operations, but no copies of nezha_torch's."""
     seen: list[str] = []
 
     class Recorder(TorchDispatchMode):
@@ -293,7 +294,7 @@ def objects() -> None:
 
 @scenario
 def as_gloo() -> None:
-    """What PyTorch's gloo backend has gives the same numbers here."""
+    """Functions of PyTorch's gloo backend give the same numbers here."""
     gloo = dist.new_group(backend="gloo")
     for dtype in [torch.float32, torch.float64, torch.int64, torch.uint8]:
         for op in [ReduceOp.SUM, ReduceOp.PRODUCT, ReduceOp.MIN, ReduceOp.MAX]:
@@ -318,7 +319,7 @@ def messages() -> None:
         for work in dist.batch_isend_irecv(ops):
             work.wait()
         equal(theirs, data(left, dtype, (50,)), dtype)
-    # A message that is shorter than its receive, and tags out of order.
+    # A message is shorter than its receive, and tags are out of order.
     room = torch.full((10,), -1.0)
     other = torch.zeros(1)
     sends = [dist.isend(torch.ones(4), right, tag=1), dist.isend(torch.full((1,), 5.0), right, tag=2)]
@@ -352,7 +353,7 @@ def groups() -> None:
 
 @scenario
 def refusals() -> None:
-    """Wrong arguments start nothing, so the group goes on."""
+    """Wrong arguments start nothing, so the group still works."""
     one = torch.ones(1)
     raises(lambda: dist.all_gather([one] * (size() - 1), one), "list")
     raises(lambda: dist.all_gather([torch.ones(2)] * size(), one), "size")
@@ -360,7 +361,8 @@ def refusals() -> None:
     raises(lambda: dist.broadcast(one, size()), "invalid root rank")
     mixed = [one, torch.ones(1, dtype=torch.float64)]
     sparse = torch.sparse_coo_tensor([[0]], [1.0], (1,))
-    # torch.distributed's function refuses mixed types itself, and PyTorch 2's group sparse tensors.
+    # torch.distributed's function itself refuses mixed types, and PyTorch 2's group refuses sparse
+    # tensors.
     group: Any = dist.group.WORLD
     backend = group._get_backend(torch.device("cpu")) if hasattr(group, "_get_backend") else group
     options = dist.distributed_c10d.AllreduceCoalescedOptions()
@@ -384,7 +386,7 @@ def in_flight() -> None:
     tensors = [torch.full((10_000,), float(me() + i)) for i in range(50)]
     works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
     dist.barrier()
-    assert all(work.is_completed() for work in works)  # a barrier waits for what came before
+    assert all(work.is_completed() for work in works)  # a barrier waits for earlier operations
     for i, (work, tensor) in enumerate(zip(works, tensors)):
         assert work.wait()
         equal(tensor, torch.full((10_000,), float(sum(range(size())) + i * size())), i)
@@ -393,7 +395,7 @@ def in_flight() -> None:
 
 @scenario
 def futures() -> None:
-    """They complete although nobody waits, and although a receive does not."""
+    """Futures complete although nobody waits, and although a receive does not complete."""
     never = dist.irecv(torch.zeros(1), (me() + 1) % size(), tag=77)
     over = threading.Event()
     heard: list[float] = []
@@ -417,7 +419,7 @@ def futures() -> None:
 
 @scenario
 def blocked_callbacks() -> None:
-    """Many callbacks wait at the same time, each for an operation that another thread has to end."""
+    """Many callbacks wait at the same time, each for an operation that another thread must end."""
     count = 20
     entered = threading.Semaphore(0)
     left, right = (me() - 1) % size(), (me() + 1) % size()
@@ -449,7 +451,7 @@ def blocked_callbacks() -> None:
 
 @scenario
 def dropped() -> None:
-    """Operations go on whose handles and tensors the program has dropped."""
+    """Operations go on after the program has dropped their handles and tensors."""
     for _ in range(20):
         dist.isend(torch.full((100_000,), float(me())), (me() + 1) % size(), tag=5)
     kept = torch.full((100_000,), 1.0)
@@ -464,7 +466,7 @@ def dropped() -> None:
 
 @scenario
 def training() -> None:
-    """DDP comes to the same weights as over gloo."""
+    """DDP gives the same weights as over gloo."""
     gloo = dist.new_group(backend="gloo")
 
     def train(group: Any) -> list[Tensor]:
@@ -490,9 +492,9 @@ def training() -> None:
 
 @scenario
 def timeouts() -> None:
-    """Each rank that waits for rank 1 hears of it at the group's deadline, and a new group works."""
+    """Each rank that waits for rank 1 gets an error at the group's deadline, and a new group works."""
     reset(timeout=600, generation=1)
-    group = dist.new_group(timeout=timedelta(seconds=15))  # so long it may take to join it, too
+    group = dist.new_group(timeout=timedelta(seconds=15))  # joining the group has this deadline, too
     if me() != 1:
         raises(lambda: dist.all_reduce(torch.ones(10), group=group), "rank 1")
         tell_all("heard")
@@ -502,7 +504,7 @@ def timeouts() -> None:
 
 @scenario
 def monitored() -> None:
-    """Ranks that have come hear which have not. Rank 3 is the only one that waits for rank 0."""
+    """Ranks that have come learn which have not. Rank 3 is the only one that waits for rank 0."""
     barrier = nezha_torch.monitored_barrier
     barrier(timeout=timedelta(seconds=30))
     if me() in (0, 3):
@@ -521,10 +523,10 @@ def monitored() -> None:
 
 @scenario
 def abandoned() -> None:
-    """A group is destroyed while one of its sums of sparse tensors is under way, which then fails."""
+    """A group is destroyed during one of its sums of sparse tensors, which then fails."""
     reset(timeout=600, generation=5)
     group = dist.new_group()
-    dist.barrier()  # With PyTorch 2 a rank may return from new_group while another is still in it.
+    dist.barrier()  # With PyTorch 2, a rank may return from new_group while another is still in it.
     if me() == 0:
         tensor = torch.sparse_coo_tensor(torch.tensor([[0]]), torch.ones(1), (2,))
         work = dist.all_reduce(tensor, group=group, async_op=True)
@@ -538,9 +540,9 @@ def abandoned() -> None:
 
 @scenario
 def death() -> None:
-    """A rank dies in the middle of operations. The others hear of it, and go on without it.
+    """A rank dies in the middle of operations. The others learn of it and go on without it.
 
-    The operations' own deadline is later than the test's.
+    The deadline of the operations is later than that of the test.
     """
     reset(timeout=600, generation=7)
     doomed = size() - 1
@@ -580,7 +582,7 @@ def under_way() -> None:
 
 @scenario
 def stopped() -> None:
-    """Functions that run at the exit after nezha_torch's own get errors or results, and do not hang."""
+    """Exit functions that run after nezha_torch's own get errors or results, and do not hang."""
     nezha_torch._C.stop()
     mine = torch.ones(1)
     dist.all_reduce(mine, async_op=True).wait()
@@ -593,7 +595,7 @@ def stopped() -> None:
 
 @scenario
 def left() -> None:
-    """Nothing is destroyed, and the last operations were not waited for."""
+    """The program destroys nothing, and does not wait for its last operations."""
     dist.all_reduce(torch.ones(1), async_op=True).get_future().then(lambda future: future.value())
 
 

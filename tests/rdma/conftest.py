@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tests here start their ranks as those of the cluster do."""
+"""These tests start their ranks as the cluster tests do."""
 
 import sys
 from pathlib import Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hosts of the guest (see guest), as the tests of a cluster use those of a testbed.
+"""The hosts of the guest (see guest), for tests that use them as cluster tests use a testbed's hosts.
 
     with GuestBed(["rdma:rxe{host}?rail=h", "tcp:t{host}?rail=t"]) as bed:
         with job.Job(bed, ranks=2) as work:
@@ -31,14 +31,14 @@ WAYS_TO_CUT = ["silent", "carrier", "admin", "gone"]
 
 @dataclasses.dataclass
 class Change:
-    """One of the network, under way."""
+    """A change of the network that has not ended yet."""
 
     words: str
     process: subprocess.Popen[str]
 
 
 class GuestBed:
-    """`rails` are the URIs that each rank gets in NEZHA_RAILS, with its host's number for {host}."""
+    """`rails` are the URIs for each rank's NEZHA_RAILS, in which {host} is the number of its host."""
 
     def __init__(self, rails: Sequence[str] = ()) -> None:
         self.rails = rails
@@ -71,7 +71,7 @@ class GuestBed:
         ranks_per_host: int | None = None,
         env: Mapping[str, str] | None = None,
     ) -> list[Process]:
-        """Starts the ranks of `cmd` on all hosts, or those of `on`; does not wait."""
+        """Starts the ranks of `cmd` on all hosts, or on those of `on`; does not wait."""
         ranks = ranks_per_host or 1
         hosts = range(self.hosts) if on is None else on
         started = []
@@ -89,7 +89,7 @@ class GuestBed:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env=os.environ | own | dict(env or {}),
-                start_new_session=True,  # so that all of it can be ended
+                start_new_session=True,  # so that all its processes can be ended
             )
             started.append(Process(popen, rank, host, local_rank, None))
             self._started.append(started[-1])
@@ -98,7 +98,7 @@ class GuestBed:
     def cut(self, host: int, port: str, how: str = "silent") -> None:
         """Cuts a host off a network; `network --help` says how.
 
-        A deletion goes on by itself: it takes until all processes have closed the port's RDMA device.
+        A deletion continues by itself, until all processes have closed the port's RDMA device.
         """
         self._changed.add((host, port))
         if how == "gone":
@@ -118,18 +118,18 @@ class GuestBed:
         self._change("heal", f"{port}{host}")
 
     def shape(self, rate: str, port: str, host: int | None = None) -> None:
-        """Holds a host's port, or all, to a rate in both directions; "none" ends it."""
+        """Limits the rate of a host's port, or of all, in both directions; "none" ends it."""
         for each in range(self.hosts) if host is None else [host]:
             self._changed.add((each, port))
             self._change("shape", f"{port}{each}", rate)
 
     def counters(self, host: int, rail: str) -> dict[str, int]:
-        """What the host's port "h" or "t" has received and sent: rx_bytes, tx_bytes."""
+        """The bytes that the host's port "h" or "t" has received and sent: rx_bytes, tx_bytes."""
         folder = Path(f"/sys/class/net/{rail}{host}/statistics")
         return {name: int((folder / name).read_text()) for name in ("rx_bytes", "tx_bytes")}
 
     def rdma_packets(self, host: int) -> int:
-        """How many the host's RDMA device has sent so far."""
+        """The number of packets that the host's RDMA device has sent so far."""
         counters = Path(f"/sys/class/infiniband/rxe{host}/ports/1/hw_counters")
         return int((counters / "sent_pkts").read_text())
 

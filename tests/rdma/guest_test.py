@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests tests/rdma/guest: what comes through, and that nothing stays."""
+"""Tests tests/rdma/guest: what reaches its caller, and that nothing is left behind."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ import unittest
 from pathlib import Path
 
 GUEST = str(Path(__file__).resolve().parent / "guest")
-PATIENCE = 300.0  # seconds: the deadline of what ought to take ten
+PATIENCE = 300.0  # seconds: the deadline for what should take ten
 
 
 class Guest(unittest.TestCase):
@@ -32,12 +32,12 @@ class Guest(unittest.TestCase):
         return process
 
     def left(self) -> list[str]:
-        """Files, and machines that still run: they have the folder in their command line."""
+        """Files that are left, and machines that still run: their command lines contain the folder."""
         found = [str(path) for path in Path(self.folder.name).glob("nezha-guest-*")]
         for process in Path("/proc").glob("[0-9]*"):
             try:
                 words = (process / "cmdline").read_text()
-            except OSError:  # it has ended
+            except OSError:  # the process has ended
                 continue
             if "qemu" in words and self.folder.name in words:
                 found.append(words)
@@ -70,7 +70,7 @@ class Guest(unittest.TestCase):
                 self.assertLess(time.monotonic(), deadline)
                 time.sleep(0.05)
             process.send_signal(end)
-            process.communicate(timeout=PATIENCE)  # that its output ends, too, takes the machine's end
+            process.communicate(timeout=PATIENCE)  # the output ends only when the machine does
             machines = [each for each in self.left() if "qemu-system" in each]
             self.assertEqual(machines if end == signal.SIGKILL else self.left(), [])
 

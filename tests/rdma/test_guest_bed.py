@@ -27,7 +27,7 @@ def bed() -> Iterator[GuestBed]:
 
 
 def devices() -> dict[str, tuple[str, str]]:
-    """The port's state and the interface, by device."""
+    """The state of the port and the interface, by device."""
     done = subprocess.run(["rdma", "-j", "link"], check=True, capture_output=True, text=True)
     return {each["ifname"]: (each["state"], each["netdev"]) for each in json.loads(done.stdout)}
 
@@ -41,7 +41,7 @@ def test_devices(bed: GuestBed) -> None:
 
 
 def perftest(bed: GuestBed, program: str, options: str) -> list[float]:
-    """The numbers of its last line, of host 1 towards host 0."""
+    """The numbers in perftest's last line, from host 1 to host 0."""
     command = f"exec {program} --gid-index 1 --ib-dev rxe$HOST {options}"
     [server] = bed.start(["sh", "-c", command], on=[0])
 
@@ -60,7 +60,7 @@ def perftest(bed: GuestBed, program: str, options: str) -> list[float]:
 
 @pytest.mark.parametrize("program", ["ib_write_bw", "ib_read_bw --events"])
 def test_bandwidth(bed: GuestBed, program: str) -> None:
-    """A guest that emulates the wrong instructions would be several times as slow."""
+    """A guest that emulates the wrong instructions would be several times slower."""
     size, _, _, average, _ = perftest(bed, program, "--size 65536 --iters 300")
     print(f"{program}, {size / 1024:g} KiB: {average} MiB/s")
     assert average > 50
@@ -99,7 +99,7 @@ def reaches(port: str, source: int, target: int, listener: socket.socket) -> boo
 @pytest.mark.parametrize("port", PORTS)
 @pytest.mark.parametrize("how", WAYS_TO_CUT)
 def test_cut_and_heal(bed: GuestBed, listener: socket.socket, how: str, port: str) -> None:
-    """The other network, and the other hosts, are not touched."""
+    """The other network and the other hosts are not affected."""
     [other] = [each for each in PORTS if each != port]
     assert reaches(port, 0, 1, listener)
     bed.cut(1, port, how)
@@ -116,7 +116,7 @@ def test_cut_and_heal(bed: GuestBed, listener: socket.socket, how: str, port: st
 
 
 def seconds_to_send(port: str, size: int, listener: socket.socket) -> float:
-    """From host 1 to host 0."""
+    """The time to send `size` bytes from host 1 to host 0."""
 
     def receive() -> None:
         with contextlib.closing(listener.accept()[0]) as connection:
@@ -137,7 +137,7 @@ def seconds_to_send(port: str, size: int, listener: socket.socket) -> float:
 
 @pytest.mark.parametrize("port", PORTS)
 def test_shape(bed: GuestBed, listener: socket.socket, port: str) -> None:
-    """4 MiB at 80 Mbit/s."""
+    """Sends 4 MiB at 80 Mbit/s."""
     bed.shape("80mbit", port, 1)
     assert 0.3 < seconds_to_send(port, 4 * MIB, listener) < 0.7
     bed.shape("none", port, 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench/rdma: a whole run on the guest's devices, what its table tells, and what it refuses."""
+"""bench/rdma: a whole run on the guest's devices, its table, and what it refuses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ BENCH = Path(__file__).parents[2] / "bench"
 
 
 def test_table() -> None:
-    """Parts of perftest's best figure of a size, and of all; the sum that bounds the latency."""
+    """Figures as parts of perftest's best for the size, and for all sizes; and the sum that bounds the
+    latency."""
     rows = [Row(1 << 16, [50.0, 80.0, 70.0, 60.0], 60.0, 300.0), Row(1 << 20, [40.0], 30.0, 500.0)]
     text = table(rows, Latencies(send=40, rdma=50, tcp=35, loopback=30, bare=20))
     words = [line.split() for line in text.splitlines()]
@@ -32,7 +33,7 @@ def test_refuses(arguments: list[str]) -> None:
 
 
 def test_whole_run() -> None:
-    """On the devices of this guest, of one size."""
+    """A run on the devices of this guest, with one size."""
     options = ["--no-build", "--devices", "rxe0,rxe1", "--interfaces", "h0,h1", "--gid", "1"]
     command = [str(BENCH / "rdma"), *options, "--sizes", "256K", "--seconds", "0.1"]
     done = subprocess.run(command, capture_output=True, text=True)

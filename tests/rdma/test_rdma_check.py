@@ -19,7 +19,7 @@ SWITCH = ["tc", "-netns", "switch"]
 
 
 def check(store: Path, rail: str = "rdma:rxe{host}?rail=r") -> dict[str, Any]:
-    """The report of two ranks, each of which takes itself for another host."""
+    """The report of two ranks, each of which considers itself a separate host."""
     command = f"hostname host$HOST; exec {CHECK} --json --shared-path {store} --prefix run"
     with GuestBed([rail]) as bed:
         ranks = bed.start(
@@ -43,7 +43,7 @@ def test_all_is_well(tmp_path: Path) -> None:
 
 @pytest.fixture
 def firewall() -> Iterator[None]:
-    """Host 1 can send no packets of RoCE."""
+    """Host 1 cannot send RoCE packets."""
     rule = "protocol ip u32 match ip dport 4791 0xffff action drop"
     subprocess.run([*SWITCH, "qdisc", "add", "dev", "s-h1", "clsact"], check=True)
     add = [*SWITCH, "filter", "add", "dev", "s-h1", "ingress", *rule.split()]
@@ -54,7 +54,7 @@ def firewall() -> Iterator[None]:
 
 @pytest.mark.usefixtures("firewall")
 def test_packets_that_do_not_get_through(tmp_path: Path) -> None:
-    """Connections can be made, by TCP."""
+    """TCP connections can still be made."""
     report = check(tmp_path)
     assert {each["outcome"] for each in report["connections"]} == {"connected"}
     [finding] = report["findings"]

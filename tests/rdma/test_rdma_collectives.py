@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives over RDMA: right for all sizes, types, reductions and algorithms, and carried by it."""
+"""Collectives over RDMA: right for all sizes, types, reductions and algorithms, and carried by RDMA."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def bed() -> Iterator[GuestBed]:
 
 
 def run(bed: GuestBed, ranks: int, **options: Any) -> None:
-    """What the rail says that it has sent has left by the RDMA devices."""
+    """The bytes that the rail reports as sent have left through the RDMA devices."""
     before = [bed.rdma_packets(host) for host in range(ranks)]
     work = job.run(bed, ranks, **options)
     for rank, packets in zip(work.ranks, before):
@@ -43,7 +43,7 @@ def run(bed: GuestBed, ranks: int, **options: Any) -> None:
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_each_collective(bed: GuestBed, collective: str) -> None:
-    """Each size out of place, and then in place; with other roots."""
+    """Each size runs out of place and then in place, with different roots."""
     run(bed, 3, collective=collective, elements="0,1,1001,40001", operations=8, type="int32")
 
 
@@ -59,7 +59,7 @@ def test_algorithms(bed: GuestBed, algorithm: str) -> None:
 
 
 def test_types_and_reductions(bed: GuestBed) -> None:
-    """Each with each, in and out of place."""
+    """Each type with each reduction, in and out of place."""
     operations = len(TYPES.split(",")) * len(REDUCTIONS.split(",")) * 2 * 2
     options: dict[str, Any] = {"type": TYPES, "operation": REDUCTIONS, "operations": operations}
     run(bed, 2, elements="1,1001", report=operations - 1, **options)
@@ -67,7 +67,7 @@ def test_types_and_reductions(bed: GuestBed) -> None:
 
 @pytest.mark.parametrize("plan", ["stripe", "slice"])
 def test_large(bed: GuestBed, plan: str) -> None:
-    """Segments that the receiver fetches, several of them under way."""
+    """Segments that the receiver fetches, several at a time."""
     sizes = [MIB // 64 + 1, MIB // 4, MIB, 4 * MIB + 1]
     elements = ",".join(map(str, sizes))
     run(bed, 2, plan=plan, elements=elements, operations=2 * len(sizes), type="int64")
@@ -83,17 +83,17 @@ def test_threads(bed: GuestBed) -> None:
 
 
 def test_memory_that_is_mapped_anew(bed: GuestBed) -> None:
-    """A registration that outlived its operation would read what the pages before had."""
+    """A registration that outlived its operation would read the contents of the earlier pages."""
     run(bed, 2, elements=f"{MIB // 2}", operations=8, remap=1, type="int64")
 
 
 def test_more_messages_than_receives(bed: GuestBed) -> None:
-    """A link has 32 receives posted, and each of these operations has a message on its way."""
+    """A link has 32 posted receives, and each of these operations has a message in flight."""
     run(bed, 2, elements=1, operations=20, threads=64, report=20, type="int64")
 
 
 def test_thread_of_the_rail(bed: GuestBed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It handles what the device completes; the callers sleep."""
+    """The rail's thread handles the device's completions; the callers sleep."""
     monkeypatch.setenv("NEZHA_RAIL_THREADS", "1")
     run(bed, 3, elements=f"1,3000,{MIB // 4}", operations=9, type="int64")
     run(bed, 2, collective="send_recv", elements=f"1,{MIB // 4}", operations=4, type="int64")

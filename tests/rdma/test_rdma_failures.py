@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RDMA that fails: a cut, a device that goes, a rank that dies or stands still."""
+"""RDMA that fails: a cut, a device that disappears, a rank that dies or stalls."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ TCP = "tcp:t{host}?rail=t"
 PORTS = {"r": "h", "t": "t"}  # by rail
 RATE = "160mbit"
 MIB = 1 << 17  # elements of int64
-# Takes most of a second at that rate, by one rail or two.
+# Takes most of a second at that rate, on one rail or two.
 LONG: dict[str, Any] = {"elements": 8 * MIB, "type": "int64", "operations": 1, "plan": "stripe"}
 SMALL: dict[str, Any] = {"elements": f"1,1000,{MIB // 2}", "type": "int64", "pause": "0:5"}
-SENT = 1 << 18  # bytes; then an operation is well under way
+SENT = 1 << 18  # bytes; an operation is then well under way
 TIMEOUT = 3.0  # seconds
 
 
@@ -65,7 +65,7 @@ def cut_in_the_middle(work: job.Job, bed: GuestBed, rail: str, how: str) -> None
 @pytest.mark.parametrize("how", WAYS_TO_CUT)
 @pytest.mark.parametrize("rail", PORTS)
 def test_cut_of_one_of_two(both: GuestBed, rail: str, how: str) -> None:
-    """The other rail carries the rest of the operation. A device that goes is let go at once."""
+    """The other rail carries the rest of the operation. A device that disappears is closed at once."""
     with job.Job(both, 2) as work:
         work.start(**LONG)
         cut_in_the_middle(work, both, rail, how)
@@ -77,7 +77,7 @@ def test_cut_of_one_of_two(both: GuestBed, rail: str, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["silent", "carrier", "admin"])
 def test_cut_of_the_only_one_and_back(alone: GuestBed, how: str) -> None:
-    """The operation waits, and is right in the end."""
+    """The operation waits, and its result is right."""
     with job.Job(alone, 2) as work:
         work.start(**LONG)
         cut_in_the_middle(work, alone, "r", how)
@@ -88,7 +88,7 @@ def test_cut_of_the_only_one_and_back(alone: GuestBed, how: str) -> None:
 
 
 def test_cut_of_the_only_one(alone: GuestBed) -> None:
-    """For good: an error by the deadline, which names the rank."""
+    """A permanent cut leads to an error by the deadline, which names the rank."""
     with job.Job(alone, 3) as work:
         work.start(until=work.stop_file, timeout=int(TIMEOUT * 1000), **SMALL)
         work.all_done(6)
@@ -123,7 +123,7 @@ def test_returns(both: GuestBed, how: str) -> None:
 
 
 def move_host_1(old: str, new: str) -> None:
-    """Its port gets another address; what it sends from there still goes by the switch."""
+    """Host 1's port gets another address; what it sends from there still goes through the switch."""
     lines = [
         f"address add {new}/32 dev h1",
         f"rule add pref 101 iif lo from {new} lookup 101",
@@ -155,7 +155,7 @@ def test_follows_its_address(both: GuestBed) -> None:
 
 
 def test_chaos(both: GuestBed) -> None:
-    """One rail after the other is cut and healed, in any way, while operations go on."""
+    """One rail after the other is cut and healed in different ways, while operations go on."""
     random = Random(1)
     with job.Job(both, 3) as work:
         work.start(until=work.stop_file, **SMALL)
@@ -171,7 +171,7 @@ def test_chaos(both: GuestBed) -> None:
 
 
 def test_abandoned(alone: GuestBed) -> None:
-    """The deadline comes while segments are being read. Nothing is read or written afterwards."""
+    """The deadline comes while segments are being read. Afterwards nothing is read or written."""
     with job.Job(alone, 2) as work:
         work.start(timeout=300, **LONG)
         work.wait()
@@ -193,7 +193,7 @@ def test_cut_while_nobody_calls(both: GuestBed) -> None:
 
 
 def check_errors_name(ranks: list[job.Rank], dead: int) -> None:
-    """At once, not by the operation's deadline."""
+    """The errors come at once, and not at the operation's deadline."""
     deadline = time.monotonic() + job.SLACK
     for rank in ranks:
         error = rank.wait_for("error", timeout=max(0.0, deadline - time.monotonic()))
@@ -217,16 +217,16 @@ def test_killed_rank(alone: GuestBed, options: dict[str, Any]) -> None:
     "scenario", ["harmless-children", "children-with-contexts", "killed-with-children"]
 )
 def test_children_of_fork(alone: GuestBed, scenario: str, tmp_path: Path) -> None:
-    """They leave their parent's RDMA alone, also when they exit, and can make their own."""
+    """They do not affect their parent's RDMA, even when they exit, and can create their own."""
     program = str(job.BUILD / "tests" / "cluster_scenarios")
-    argv = [program, scenario, str(tmp_path), ""]  # the rails of NEZHA_RAILS
+    argv = [program, scenario, str(tmp_path), ""]  # the rails come from NEZHA_RAILS
     processes = alone.start(argv, on=[0, 1], env={"SIZE": "2"})
     failed = finish(processes, job.PATIENCE)
     assert not failed, "".join(str(process.output) for process in processes)
 
 
 def test_stopped_rank_goes_on(alone: GuestBed) -> None:
-    """Its device answers for it meanwhile; that it stands still is no failure."""
+    """Its device answers for it meanwhile, so a stopped process is no failure."""
     with job.Job(alone, 2) as work:
         work.start(**LONG)
         work.sends_by(1, "h", SENT)
@@ -246,6 +246,6 @@ def test_stopped_rank(alone: GuestBed) -> None:
         work.ranks[1].process.kill(signal.SIGSTOP)
         for rank in (work.ranks[0], work.ranks[2]):
             error = rank.wait_for("error", timeout=TIMEOUT + job.SLACK)
-            # On the one core of the emulator another rank may be silent for long, too.
+            # On the emulator's single core, another rank may be silent for long, too.
             assert 1 in error["ranks"], error
             assert re.search(r": .*\brank 1\b", error["what"]), error

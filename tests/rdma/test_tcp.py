@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TCP between the guest's hosts: what works outside works there."""
+"""TCP between the guest's hosts: what works outside the guest works in it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def bed() -> Iterator[GuestBed]:
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_right(bed: GuestBed, ranks: int) -> None:
-    """By both rails."""
+    """Uses both rails."""
     work = job.run(bed, ranks, elements="0,1,1001,65537", operations=8)
     for rank in work.ranks:
         assert rank.rail("h")["sent"] > 0 and rank.rail("t")["sent"] > 0, rank.told()
@@ -30,7 +30,7 @@ def test_right(bed: GuestBed, ranks: int) -> None:
 
 @pytest.mark.parametrize("how", WAYS_TO_CUT)
 def test_cut_in_the_middle(bed: GuestBed, how: str) -> None:
-    """Of one of two rails, in one long operation."""
+    """Cuts one of two rails, in one long operation."""
     for port in ("h", "t"):
         bed.shape(RATE, port)
     with job.Job(bed, 2) as work:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rails over iWARP: right, carried by it, and failures that the other rail or the caller learns of.
+"""Rails over iWARP: results are right, iWARP carries them, and the other rail or the caller handles failures.
 
 For a guest with the kind siw.
 """
@@ -19,10 +19,10 @@ IWARP = "rdma:siw{host}?rail=r"
 TCP = "tcp:t{host}?rail=t"
 RATE = "160mbit"
 MIB = 1 << 17  # elements of int64
-# Takes most of a second at that rate, by one rail or two.
+# Takes most of a second at that rate, on one rail or two.
 LONG: dict[str, Any] = {"elements": 8 * MIB, "type": "int64", "operations": 1, "plan": "stripe"}
 SMALL: dict[str, Any] = {"elements": f"1,1000,{MIB // 2}", "type": "int64", "pause": "0:5"}
-SENT = 1 << 18  # bytes; then an operation is well under way
+SENT = 1 << 18  # bytes; an operation is then well under way
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +62,7 @@ def test_right(alone: GuestBed, collective: str, ranks: int) -> None:
 
 @pytest.mark.parametrize("plan", ["stripe", "slice"])
 def test_large(alone: GuestBed, plan: str) -> None:
-    """Segments that the receiver fetches, several of them under way."""
+    """Segments that the receiver fetches, several at a time."""
     elements = f"{MIB // 64 + 1},{MIB},{4 * MIB + 1}"
     run(alone, 2, plan=plan, elements=elements, operations=6, type="int64")
 
@@ -75,7 +75,7 @@ def test_memory_that_cannot_be_registered(
 
 
 def test_cut_of_one_of_two(both: GuestBed) -> None:
-    """Nothing tells of it but that nothing comes. The other rail carries the rest."""
+    """Only the silence shows the cut. The other rail carries the rest."""
     with job.Job(both, 2) as work:
         work.start(**LONG)
         work.sends_by(1, "h", SENT)
@@ -88,7 +88,7 @@ def test_cut_of_one_of_two(both: GuestBed) -> None:
 
 @pytest.mark.parametrize("how", ["silent", "gone"])
 def test_returns(both: GuestBed, how: str) -> None:
-    """A device that is deleted is let go at once, and iWARP carries its part when it is back."""
+    """A deleted device is closed at once, and iWARP carries its part when it is back."""
     with job.Job(both, 2) as work:
         work.start(until=work.stop_file, **SMALL)
         work.all_done(6)
@@ -110,7 +110,7 @@ def test_returns(both: GuestBed, how: str) -> None:
 
 @pytest.mark.parametrize("options", [LONG, SMALL], ids=["long", "small"])
 def test_killed_rank(alone: GuestBed, options: dict[str, Any]) -> None:
-    """The others' errors name it at once, not by the operation's deadline."""
+    """The other ranks' errors name it at once, before the operation's deadline."""
     alone.shape(RATE, "h")
     with job.Job(alone, 3) as work:
         work.start(until=work.stop_file, **options)
