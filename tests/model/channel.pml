@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A channel: transport/channel.h, outbox.h, inbox.h and tcp/link.h as a model, one direction of it.
+/* A model of one direction of a channel: transport/channel.h, outbox.h, inbox.h and tcp/link.h.
  *
- * A sender sends over two links: either message 0 of two segments, which it may abandon or its
- * receiver cancel, or messages 0 and 1 of one tag, of one segment each.
- * A link may be given up by either end at any step; the other end hears of it later, and until then
- * reads, and writes to memory, what came before. Links return. Frames of a link stay in order;
- * acknowledgements and grants (which are lost with their link) come back by it. Which segment goes
- * by which link, and when, is anybody's choice. Whatever happens:
- *  - nothing is read from the sender's memory after its operation has returned, and nothing is
- *    written to the receiver's after the operation there has (both use it for other things);
- *  - each segment lands once, in the receive that it is for;
- *  - what comes unasked for fits the credit;
- *  - all ends: both messages are received or let go, and all credit has come back (an end that is
- *    not reached is an invalid end state).
+ * A sender sends over two links. It sends either message 0 with two segments, which the sender may
+ * abandon or the receiver cancel, or messages 0 and 1 with the same tag and one segment each.
+ * Either end may give up a link at any step. The other end learns of it later; until then it reads
+ * what came before, and writes it to memory. Links return. A link keeps its frames in order.
+ * Acknowledgements and grants (which are lost with their link) return on it. The model tries every
+ * choice of links for segments, at every time. Whatever happens:
+ *  - nothing reads the sender's memory after its operation has returned, and nothing writes to the
+ *    receiver's memory after its operation has returned (both use the memory for other things);
+ *  - each segment lands once, in the right receive;
+ *  - unasked segments fit the credit;
+ *  - the run ends: both messages are received or dropped, and all credit has come back (otherwise
+ *    SPIN reports an invalid end state).
  *
- * Announcements, and the ends of abandoned messages, are segments without payload, which need no
- * memory. The rail's thread reads a payload without the lock: `copying` is a system call that has
- * been given the memory. A step that is to wait for it (a fence) is not taken before.
+ * Announcements and the ends of abandoned messages are segments without payload, which need no
+ * memory. The rail's thread reads a payload without the lock: in the phase COPYING a system call
+ * has been given the memory. A step that must wait for this call (a fence) is not taken before.
  *
- * Each guard of the protocol has a mutant, a macro that takes it away; SPIN must find an error with
- * any of them (tests/model/run).
+ * Each guard of the protocol has a mutant, a macro that removes it; SPIN must find an error with
+ * each mutant (tests/model/run).
  */
-/* The links are alike, so only link 0 is lost first; and a payload that the other one brings can as
- * well be read at once. */
+/* The links are alike, so only link 0 is ever lost, and a payload on the other link is read in one
+ * step. */
 #ifdef LONG
 #define LOSSES 2
 #else
@@ -33,7 +33,7 @@
 #define LINKS 2
 #define MESSAGES 2
 
-/* The segments: 0, 1, the announcement and the end of message 0; 4 and the announcement of 1. */
+/* Segments 0, 1, 2 (announcement) and 3 (end) of message 0; 4 and 5 (announcement) of message 1. */
 #define SEGMENTS 6
 #define END_OF_0 3
 #define MESSAGE(segment) ((segment) >= 4)
@@ -44,8 +44,8 @@
 
 /* ---- The sender ----------------------------------------------------------------------------*/
 
-/* Where a segment is: not made, or dropped; without credit; in the scheduler; given to link 0, or
- * to link 1; acknowledged. */
+/* The state of a segment: not made or dropped; without credit; in the scheduler; given to link 0
+ * or 1; acknowledged. */
 #define NONE 0
 #define BLOCKED 1
 #define QUEUED 2
@@ -57,13 +57,13 @@ bit is_charged[SEGMENTS];
 bit copied[SEGMENTS];
 
 bit opened[MESSAGES];
-bit follows = 0; /* message 1 says that another one of its tag came before it */
+bit follows = 0; /* message 1 says that another message with its tag comes before it */
 bit announced[MESSAGES];
 bit sender_granted[MESSAGES];
-bit returned[MESSAGES]; /* the sender's memory is used for other things */
+bit returned[MESSAGES]; /* the sender may use its memory again */
 bit has_abandoned = 0;
 byte payloads_of_0 = 2;
-byte coming; /* segments with payload of message 0, as its end says */
+byte coming; /* segments of message 0 with payload, as its end says */
 byte charged = 0;
 byte credit = CREDIT;
 
@@ -72,7 +72,7 @@ byte credit = CREDIT;
 byte losses = LOSSES;
 bit up_at_sender[LINKS];
 bit up_at_receiver[LINKS];
-#define UNDER_WAY 2 /* segments that a link is given before one is acknowledged */
+#define UNDER_WAY 2 /* the most unacknowledged segments of a link */
 chan wire[LINKS] = [UNDER_WAY] of {byte, byte};  /* segment, attempt */
 chan unacked[LINKS] = [UNDER_WAY] of {byte};
 byte landed_on[LINKS]; /* segments that landed and whose acknowledgement has not come */
@@ -88,31 +88,31 @@ bit grant_on[LINKS * MESSAGES];
 #define FINISHED 4
 byte state[MESSAGES];
 byte posted = 0;  /* receives */
-byte matched = 0; /* of them */
+byte matched = 0; /* receives that have a message */
 bit in_use[MESSAGES]; /* the memory of the receive that this message is for */
 bit wants_grant[MESSAGES];
 bit granted[MESSAGES];
-bit is_abandoned = 0; /* message 0, as far as the receiver knows */
+bit is_abandoned = 0; /* the receiver knows that message 0 was abandoned */
 byte received[MESSAGES];
 bit got[SEGMENTS];
 bit held[SEGMENTS];
-bit landed[SEGMENTS]; /* the receiver's user was told */
+bit landed[SEGMENTS]; /* the receiver was told */
 byte consumed = 0;
 byte held_count = 0;
 
-/* What a link reads: a segment + 1, or nothing. */
+/* The segment + 1 that a link reads; 0: none. */
 #define NOWHERE 0
 #define MEMORY 1
 #define POOL 2
 byte reading[LINKS];
 byte reading_attempt[LINKS];
 byte destination[LINKS];
-bit counts[LINKS]; /* it is one that the inbox knows of */
+bit counts[LINKS]; /* the inbox knows of this segment */
 #define HEADER_READ 0
 #define COPYING 1
 #define COPIED 2
 byte phase[LINKS];
-byte copies_to[LINKS]; /* what the system call was given */
+byte copies_to[LINKS]; /* the destination that the system call was given */
 
 bit may_abandon;
 bit may_cancel;
@@ -157,7 +157,7 @@ inline push(message, segment, behind) {
   fi
 }
 
-/* The blocked segment goes if its message was granted or credit is left. */
+/* Schedules the blocked segment if its message was granted or credit is left. */
 inline unblock(segment) {
   if
   :: place[segment] == BLOCKED && sender_granted[MESSAGE(segment)] -> SCHEDULE(segment)
@@ -200,7 +200,7 @@ inline open(message) {
   (opened[message] && !returned[message] && ((message) == 0 \
    -> !UNWRITTEN(0) && !UNWRITTEN(1) && !UNWRITTEN(2) : !UNWRITTEN(4) && !UNWRITTEN(5)))
 
-/* Message m's memory is given back. */
+/* Gives back the memory of message m. */
 inline settle() {
   for (s : FIRST(m) .. FIRST(m) + PAYLOADS(m) - 1) {
     if
@@ -215,7 +215,7 @@ inline settle() {
 
 inline abandon() {
   has_abandoned = 1;
-  flag = place[0] != BLOCKED && place[1] != BLOCKED; /* all of it comes */
+  flag = place[0] != BLOCKED && place[1] != BLOCKED; /* the whole message will arrive */
   for (s : 0 .. 2) {
     if
 #ifdef MUTANT_DROPS_WHAT_MAY_HAVE_COME
@@ -248,7 +248,7 @@ inline abandon() {
   unblock_all()
 }
 
-/* The sender's end of link l goes: what was not acknowledged goes by another. */
+/* The sender loses link l; unacknowledged segments go by another link. */
 inline sender_down() {
   for (s : 0 .. SEGMENTS - 1) {
     if
@@ -316,7 +316,7 @@ inline tell_user(segment) {
   landed[segment] = 1
 }
 
-/* What is left of the segment that link `by` reads is none of the inbox's business. */
+/* The inbox ignores the rest of the segment that link `by` reads. */
 inline forget_incoming(by) {
   held_count = held_count - (destination[by] == POOL);
   counts[by] = 0
@@ -343,7 +343,7 @@ inline finish_if_complete(message) {
          fi
        }
        for (i : FIRST(message) .. FIRST(message) + PAYLOADS(message) - 1) {
-         got[i] = 0 /* nothing is known of its segments any more */
+         got[i] = 0 /* the inbox forgets its segments */
        }
   :: else
   fi
@@ -371,7 +371,7 @@ inline match() {
   do
   :: matched < posted && (state[0] == ARRIVED || (state[1] == ARRIVED && MAY_MATCH_1)) ->
        k = (state[0] == ARRIVED -> 0 : 1);
-       assert(k == matched); /* the receive that it is for */
+       assert(k == matched); /* it is the right receive */
        state[k] = MATCHED;
        matched++;
        grant_if_wanted(k);
@@ -385,7 +385,7 @@ inline match() {
   od
 }
 
-/* Segment s of attempt a goes to memory, or to the pool if nobody has asked for it. */
+/* Segment s goes to memory, to the pool if nobody has asked for it, or nowhere. */
 inline take() {
   counts[l] = 1;
   if
@@ -417,7 +417,7 @@ inline take() {
 #define FENCED(link) (phase[link] != COPYING)
 #endif
 
-/* Segment s with a payload, of attempt a, begins to come by link l. */
+/* Segment s, attempt a, which has a payload, begins to arrive on link l. */
 inline begin() {
   if
 #ifdef MUTANT_THE_FIRST_TO_COME_STAYS
@@ -440,7 +440,7 @@ inline begin() {
   fi
 }
 
-/* One without payload is there at once. */
+/* A segment without payload lands at once. */
 inline land_empty() {
   if
   :: s == END_OF_0 -> is_abandoned = 1
@@ -512,7 +512,7 @@ inline land() {
   destination[l] = NOWHERE
 }
 
-/* No other link writes to the memory of message 0, or it can be fenced. */
+/* The link writes to the memory of message 0. */
 #define WRITES_TO_0(link) (reading[link] != 0 && counts[link] && destination[link] == MEMORY && \
                            MESSAGE(reading[link] - 1) == 0)
 
@@ -572,7 +572,7 @@ inline copy() {
 inline lose() {
   if
   :: up_at_sender[l] && up_at_receiver[l] -> losses--
-  :: else /* the other end was lost */
+  :: else /* the other end had lost the link before */
   fi
 }
 
@@ -597,7 +597,7 @@ inline lose() {
 #define LOSES_RECEIVER(link) (up_at_receiver[link] && IS_LOST(link) && MAY_DIE(link))
 #define MAY_RETURN(link) (!up_at_sender[link] && !up_at_receiver[link] && !IS_COPYING(link))
 
-/* A link, of those of which the condition holds. */
+/* Chooses a link for which the condition holds. */
 #define OF_A_LINK(condition) \
   condition(0) || condition(1) -> \
     if \
@@ -644,17 +644,17 @@ init {
          m = MESSAGE(s);
          if
          :: MAY_SETTLE(m) -> settle()
-         :: skip /* too much is kept in copies */
+         :: skip /* too many copies are retained */
          fi;
          forget()
      }
-  :: atomic { /* an acknowledgement comes */
+  :: atomic { /* an acknowledgement arrives */
        OF_A_LINK(IS_ACKED);
        landed_on[l]--;
        unacked[l]?s;
        assert(place[s] == GIVEN_TO(l));
        place[s] = ACKED;
-       credit = consumed + CREDIT; /* which comes with every frame */
+       credit = consumed + CREDIT; /* every frame carries it */
        unblock_all();
        m = MESSAGE(s);
        if
@@ -663,7 +663,7 @@ init {
        fi;
        forget()
      }
-  :: atomic { /* a grant comes */
+  :: atomic { /* a grant arrives */
        OF_A_LINK(IS_GRANTED);
        m = (GRANT(l, 0) -> 0 : 1);
        GRANT(l, m) = 0;
@@ -676,7 +676,7 @@ init {
   :: atomic { may_abandon && opened[0] && !returned[0] -> may_abandon = 0; abandon(); forget() }
 
   :: atomic { posted <= has_two -> in_use[posted] = 1; posted++; match(); forget() }
-  :: atomic { /* a header comes */
+  :: atomic { /* a header arrives */
        (HAS_COME(0) && FENCED(1)) || (HAS_COME(1) && FENCED(0)) ->
          if
          :: HAS_COME(0) && FENCED(1) -> l = 0; other = 1
@@ -692,7 +692,7 @@ init {
        phase[l] = COPYING;
        forget()
      }
-  :: atomic { /* and ends */
+  :: atomic { /* the copy ends */
        OF_A_LINK(IS_COPYING);
        copy();
        copies_to[l] = NOWHERE;
@@ -703,7 +703,7 @@ init {
        fi;
        forget()
      }
-  :: atomic { /* so that the segment is there */
+  :: atomic { /* the segment is complete */
        OF_A_LINK(IS_COMPLETE);
        if
        :: MAY_LOSE(l) || destination[l] == NOWHERE
@@ -713,19 +713,19 @@ init {
        assert(consumed <= charged);
        forget()
      }
-  :: atomic { /* what was abandoned is let go, too, in the end */
+  :: atomic { /* the receiver also cancels an abandoned message in the end */
        state[0] == MATCHED && (may_cancel || has_abandoned) &&
          (FENCED(0) || !WRITES_TO_0(0)) && (FENCED(1) || !WRITES_TO_0(1)) ->
          cancel();
          forget()
      }
 
-  /* An end of a link is given up; the other end hears of it later. */
+  /* An end gives up a link; the other end learns of it later. */
   :: atomic { OF_A_LINK(LOSES_SENDER); lose(); sender_down(); forget() }
   :: atomic { OF_A_LINK(LOSES_RECEIVER); lose(); receiver_down(); forget() }
-  :: atomic { /* it is made anew */
+  :: atomic { /* the link is made again */
        OF_A_LINK(MAY_RETURN);
-       do /* what the old one had is lost */
+       do /* frames of the old link are lost */
        :: wire[l]?_, _
        :: empty(wire[l]) -> break
        od;

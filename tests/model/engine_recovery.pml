@@ -1,40 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Going on without an engine: control/recovery.h as a model.
+/* A model of the recovery from the loss of an engine: control/recovery.h.
  *
- * Three ranks run two operations of one tag in place, each in its own time and both at once if it
- * likes, on an engine that has a window of one block: the first operation has two blocks, the
- * second one. At any step any rank may lose the engine, which may go on to serve the others, and
- * not all need to notice. Whatever happens when: what ranks return are the same bits, made of each
- * rank's input once; a rank writes to no memory that it has returned, nor sends from it; and all
- * operations are returned in the end.
+ * Three ranks run two operations with one tag in place, each at its own pace and possibly both at
+ * once, on an engine with a window of one block. The first operation has two blocks, the second
+ * has one. At any step any rank may lose the engine; the engine may still serve the other ranks,
+ * and not all ranks need to notice. In every case, all ranks return the same bits, to which each
+ * rank's input contributes once; a rank neither writes to memory that it has returned nor sends
+ * from it; and all operations are returned in the end.
  *
- * A rank that dies takes no step any more, nor does one that has noticed and failed what it had not
- * returned. What the others may still return then is searched, since any rank may rest at any step.
+ * A rank that dies takes no more steps, and neither does a rank that has noticed the death and
+ * failed its remaining operations. The search covers what the other ranks may then still return,
+ * because any rank may pause at any step.
  *
- * Each guard of the protocol has a mutant, a macro that takes it away; SPIN must find an error with
- * any of them (tests/model/run).
+ * Each guard of the protocol has a mutant, a macro that removes it; SPIN must find an error with
+ * each mutant (tests/model/run).
  */
 #define RANKS 3
 #define OPERATIONS 2
 #define BLOCKS 3
 #define OPERATION(b) ((b) / 2)
 #define BLOCKS_OF(o) ((o) == 0 -> 3 : 4) /* as a set */
-#define LAST_OF(o) ((o) + 1)             /* the only one that another rank may lack: a window */
+#define LAST_OF(o) ((o) + 1)             /* the only block that others may lack: the window */
 
 #define BIT(i) (1 << (i))
 #define NOBODY 3
 
-/* What is in a block of a rank's memory. The engine and the hosts add up in orders of their own. */
+/* The contents of a block in a rank's memory. The engine and the hosts sum in different orders. */
 #define INPUT 0
 #define BY_ENGINE 1
 #define BY_HOSTS 2
 #define WRONG 3
 
-/* Of an operation at a rank. */
+/* The state of an operation on a rank. */
 #define ABSENT 0
 #define ON_ENGINE 1
-#define FROZEN 2  /* and what it has is told */
-#define WAITING 3 /* it has begun nothing */
+#define FROZEN 2  /* and the rank has reported what it has */
+#define WAITING 3 /* called but not begun */
 #define ON_HOSTS 4
 #define RETURNED 5
 
@@ -46,35 +47,35 @@ byte memory[RANKS * BLOCKS];
 #define MEMORY(r, b) memory[(r)*BLOCKS + (b)]
 byte status[RANKS * OPERATIONS];
 #define STATUS(r, o) status[(r)*OPERATIONS + (o)]
-byte retained[RANKS];  /* blocks that have been returned; by the engine */
+byte retained[RANKS];  /* returned blocks that the engine retains */
 byte contributed[RANKS]; /* blocks */
-byte got[RANKS];       /* blocks that are final, or were when they were returned */
-byte result[BLOCKS];   /* of the first rank that returned it */
+byte got[RANKS];       /* blocks that are final, or were final when they were returned */
+byte result[BLOCKS];   /* as the first rank returned it */
 
-/* Reports and answer: blocks. */
+/* The reports and the answer, as sets of blocks. */
 byte has[RANKS];
 byte lacks[RANKS];
 byte missing;
 bool is_whole[OPERATIONS];
 byte source[BLOCKS];
 
-/* The hosts. Whole operations of the tag match in the order in which ranks start them. */
+/* Work by the hosts. Whole operations of the tag match in the order in which ranks start them. */
 byte wholes[RANKS * OPERATIONS]; /* by turn: the operation, plus 1 */
 #define WHOLE(r, turn) wholes[(r)*OPERATIONS + (turn)]
 byte turns[RANKS];
-byte taken[RANKS];     /* turns whose results are there */
-bool spoilt[BLOCKS];   /* something else than inputs was added */
-byte joined[RANKS];    /* blocks that are reduced again by themselves */
+byte taken[RANKS];     /* the number of turns whose results have arrived */
+bool spoilt[BLOCKS];   /* something other than inputs was added */
+byte joined[RANKS];    /* single blocks that are reduced again */
 byte given;            /* blocks that their sources have sent */
-byte gift[BLOCKS];     /* what */
-byte awaits[RANKS];    /* blocks that a source is to send */
+byte gift[BLOCKS];     /* the contents that the source sent */
+byte awaits[RANKS];    /* blocks that a source must send */
 
 #define ALL_GOT(b) ((got[0] & got[1] & got[2] & BIT(b)) != 0)
 #define ALL_RETURNED(o) (STATUS(0, o) == RETURNED && STATUS(1, o) == RETURNED && STATUS(2, o) == RETURNED)
 
 inline add_input(r, b) { spoilt[b] = spoilt[b] || MEMORY(r, b) != INPUT }
 
-/* The whole slice by the hosts, from the input. */
+/* The hosts run the whole slice from the input. */
 inline join_whole(r, o) {
   WHOLE(r, turns[r]) = o + 1;
   turns[r]++;
@@ -91,14 +92,14 @@ inline write(r, b, value) {
   got[r] = got[r] | BIT(b)
 }
 
-/* What the answer says of block b of an operation that has pieces. */
+/* Follows the answer for block b of an operation that is repaired in pieces. */
 inline take_piece(r, b) {
   if
   :: !(missing & BIT(b)) -> skip
   :: (missing & BIT(b)) && source[b] == r ->
        given = given | BIT(b);
        if
-       :: STATUS(r, OPERATION(b)) == RETURNED -> /* its memory is the caller's */
+       :: STATUS(r, OPERATION(b)) == RETURNED -> /* the memory belongs to the caller */
             assert(retained[r] & BIT(b));
             gift[b] = result[b]
        :: else -> gift[b] = MEMORY(r, b)
@@ -107,7 +108,7 @@ inline take_piece(r, b) {
        assert(STATUS(r, OPERATION(b)) == ON_HOSTS);
        joined[r] = joined[r] | BIT(b);
        add_input(r, b)
-  :: else -> /* it comes, and is dropped by those who have it */
+  :: else -> /* the block arrives; ranks that have it drop it */
        if
        :: !(got[r] & BIT(b)) -> awaits[r] = awaits[r] | BIT(b)
        :: else
@@ -140,7 +141,7 @@ inline give_back(r, b) {
   assert(MEMORY(r, b) == BY_ENGINE || MEMORY(r, b) == BY_HOSTS);
   assert(result[b] == INPUT || result[b] == MEMORY(r, b));
   result[b] = MEMORY(r, b);
-  MEMORY(r, b) = WRONG /* the caller's from now on */
+  MEMORY(r, b) = WRONG /* the memory belongs to the caller from now on */
 }
 
 inline contribute(b) {
@@ -178,7 +179,7 @@ inline retain(o) {
   STATUS(me, o) = RETURNED
 }
 
-/* The engine lets go of what all have, and may have heard so by now or not. */
+/* The engine drops blocks that all ranks have, but may not know of all of them yet. */
 inline take_retained() {
 #ifndef MUTANT_RETAINS_NOTHING
   if
@@ -195,7 +196,7 @@ inline take_retained() {
 }
 
 proctype rank(byte me) {
-  bool knows = false;      /* that the engine is lost */
+  bool knows = false;      /* the rank knows that the engine is lost */
   bool recovering = false;
   bool told = false;
   byte o, b;
@@ -220,14 +221,14 @@ end:
          fi;
          o = 0
      }
-  /* A result comes from the engine, and lets the next block go there. */
+  /* A result arrives from the engine, and the next block may go there. */
   :: atomic { MAY_COME(0, 0) -> write(me, 0, BY_ENGINE); contribute(1) }
   :: atomic { MAY_COME(0, 1) -> write(me, 1, BY_ENGINE) }
   :: atomic { MAY_COME(1, 2) -> write(me, 2, BY_ENGINE) }
-  /* The caller gets what is complete. */
+  /* Returns a complete operation to the caller. */
   :: atomic { MAY_RETURN(0) -> retain(0); give_back(me, 0); give_back(me, 1) }
   :: atomic { MAY_RETURN(1) -> retain(1); give_back(me, 2) }
-  :: atomic { /* the engine is lost here */
+  :: atomic { /* this rank loses the engine */
        !knows && !told -> told = true; to_coordinator!lost, me
      }
   :: atomic {
@@ -259,7 +260,7 @@ end:
          answered(me, 1);
          retained[me] = 0
      }
-  :: atomic { /* what the hosts add up is there when all have joined */
+  :: atomic { /* the hosts' result arrives once all have joined */
        taken[me] < turns[0] && taken[me] < turns[1] && taken[me] < turns[2] ->
          assert(WHOLE(0, taken[me]) == WHOLE(1, taken[me]));
          assert(WHOLE(0, taken[me]) == WHOLE(2, taken[me]));

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The change of a plan: control/plan_agreement.h as a model.
+/* A model of the change of a plan: control/plan_agreement.h.
  *
- * Three ranks start the same operations, each in an order of its own, while the coordinator changes
- * the plan twice. An operation that all ranks have started may finish, on each rank at its own
- * time. Whatever happens when: all ranks run an operation by the same plan, and all operations are
- * started in the end (an end that is not reached is an invalid end state).
+ * Three ranks start the same operations, each in its own order, while the coordinator changes the
+ * plan twice. An operation that all ranks have started may finish, on each rank at a different
+ * time. In every case, all ranks run an operation by the same plan, and all operations start in
+ * the end (otherwise SPIN reports an invalid end state).
  *
- * Each guard of the protocol has a mutant, a macro that takes it away; SPIN must find an error with
- * any of them (tests/model/run).
+ * Each guard of the protocol has a mutant, a macro that removes it; SPIN must find an error with
+ * each mutant (tests/model/run).
  */
 #define RANKS 3
 #ifdef LONG
@@ -24,7 +24,7 @@ mtype = {prepare, commit};
 chan to_rank[RANKS] = [2] of {mtype, byte}; /* commit: the operations that keep the old plan */
 chan to_coordinator = [RANKS] of {byte, byte}; /* rank, the operations it reports */
 
-/* Of each rank: by which plan, plus 1, it has started each operation; 0: it has not. */
+/* For each rank and operation: the plan + 1 by which it was started; 0: not started. */
 byte plan_of[RANKS * OPERATIONS];
 #define PLAN(rank, operation) plan_of[(rank)*OPERATIONS + (operation)]
 /* The operations that each rank has started, or finished. */
@@ -39,9 +39,9 @@ inline check(rank, operation) {
 
 proctype rank(byte me) {
   byte current = 0;           /* the plan's version */
-  byte by_current = 0;        /* operations started by it */
-  bool holding = false;       /* between a report and its commit, nothing is started */
-  byte keeps[STEPS];          /* by version: operations that are to run by it, not yet started */
+  byte by_current = 0;        /* the operations started by this plan */
+  bool holding = false;       /* no operation starts between a report and its commit */
+  byte keeps[STEPS];          /* by version: operations that must run by it and have not started */
   byte set;
   byte i;
 
@@ -71,7 +71,7 @@ end:
          holding = false;
          set = 0
      }
-  :: atomic { /* any operation is next: each rank has an order of its own */
+  :: atomic { /* any operation may be next: each rank has its own order */
        !holding && started[me] != ALL ->
          if
          :: !(started[me] & BIT(0)) -> i = 0
@@ -123,13 +123,13 @@ active proctype coordinator() {
             atomic { to_coordinator?who, set -> keep = keep | set; reports++ }
        :: else -> break
        od;
-       /* The ranks hear of it one after the other. */
+       /* The ranks receive the commit one after the other. */
        to_rank[0]!commit(keep);
        to_rank[1]!commit(keep);
        to_rank[2]!commit(keep);
        step++
   :: else -> break
   od
-  /* Everything is started in the end, and ends. */
+  /* All operations start and finish. */
   (finished[0] == ALL && finished[1] == ALL && finished[2] == ALL)
 }

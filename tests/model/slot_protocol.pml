@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The slots of aggregation switches: flare_offload/core/slot_table.h and window.h as a model.
+/* A model of the slots of aggregation switches: flare_offload/core/slot_table.h and window.h.
  *
  * Hosts 0 and 1 are children of a leaf; the leaf and host 2 are children of the root. The network
- * may lose each frame, and deliver it again at any later time. Whatever it does:
- *  - what a switch adds up is one contribution of each child, all to the same block;
- *  - what a host takes for the result of a block is that of this block;
- *  - when nothing is under way, and no frame is lost from then on, hosts that ask again make at
- *    least one of them go on: no block is stuck.
+ * may lose any frame, and may deliver it again at any later time. In every case:
+ *  - a switch adds up one contribution of each child, all for the same block;
+ *  - a host accepts only the right block's result;
+ *  - when no frame is in flight and no further frame is lost, and the hosts ask again, at least one
+ *    of them progresses: no block is stuck.
  *
- * Blocks have numbers without end here, of which the frames carry the remainder by NUMBERS: they
- * wrap. A frame is not delivered so late that its number is in use again, as no frame stays in a
- * network while 2^32 others pass. Frames of an earlier generation may come at any time.
+ * Blocks have unlimited numbers here, but frames carry them modulo NUMBERS, so they wrap. No frame
+ * arrives so late that its number is in use again, because no frame stays in a network while 2^32
+ * others pass. Frames of an earlier generation may arrive at any time.
  *
- * Each guard of the protocol has a mutant, a macro that takes it away; SPIN must find an error with
- * any of them (tests/model/run).
+ * Each guard of the protocol has a mutant, a macro that removes it; SPIN must find an error with
+ * each mutant (tests/model/run).
  */
 #define NUMBERS 8
 #ifdef LONG
@@ -22,8 +22,8 @@
 #define BLOCKS 7
 #endif
 
-/* The window is one block wide: the blocks of one place in a wider one, s, s+W, s+2W, ..., have
- * slots of their own, and share nothing with those of another place. */
+/* The window is one block wide. In a wider one, the blocks of one place (s, s+W, s+2W, ...) have
+ * their own slots, and share nothing with the blocks of another place. */
 #ifdef MUTANT_HAS_ONE_SLOT_A_BLOCK
 #define SLOTS 1
 #else
@@ -34,38 +34,38 @@
 #define LEAF 1
 #define BOTH 3 /* each switch has two children */
 
-/* A frame is this many blocks old at most, or its number would be taken for a later one's. */
+/* The largest age of a frame in blocks; the number of an older frame could be a later block's. */
 #define LIFETIME (NUMBERS - SLOTS)
 
 #define FILLING 0
 #define UP 1
 #define DONE 2
 
-/* Blocks are counted from SLOTS, so that the blocks before the first ones have numbers, too. */
+/* The first block is SLOTS, so that the blocks before it have numbers, too. */
 #define FIRST SLOTS
 #define END (FIRST + BLOCKS)
 
-/* Of each switch's slots: the block, its phase, the children whose contributions are in. */
+/* For each slot of a switch: the block, its phase, the children that have contributed. */
 #define AT(node, block) ((node)*SLOTS + (block) % SLOTS)
 byte block_in[2 * SLOTS];
 byte phase[2 * SLOTS];
 byte arrived[2 * SLOTS];
 
-/* Of each host: the block in flight. */
+/* The block in flight of each host. */
 byte current[HOSTS];
 
-/* Frames that are under way for the first time, or again on request. Old ones need no memory: what
- * was sent once is known by what came of it. */
+/* Frames in flight for the first time, or again on request. Old frames need no memory: the state
+ * shows which frames were sent before. */
 bit from_host[HOSTS];
 bit result_to_host[HOSTS];
 bit pending_to_host[HOSTS];
 bit partial[SLOTS];
 bit result_to_leaf[SLOTS];
 bit pending_to_leaf[SLOTS];
-byte under_way = 0; /* how many of these are set */
+byte under_way = 0; /* the number of these that are set */
 
-bit told[HOSTS]; /* kPending has come for the block in flight */
-bit stalled = 0;     /* all have asked again, and since then nothing was lost and nobody went on */
+bit told[HOSTS]; /* kPending has arrived for the block in flight */
+bit stalled = 0;     /* all have asked again; since then nothing was lost and no host progressed */
 
 byte host;
 byte block;
@@ -128,7 +128,7 @@ inline answer_duplicate(n, c, b) {
   fi
 }
 
-/* Where block b is due, or not: `ahead` becomes 0 or SLOTS, or anything else. */
+/* Sets `ahead` to 0 or SLOTS if block b may be accepted, otherwise to another value. */
 inline look_at_number(b) {
 #ifdef MUTANT_COMPARES_NO_NUMBERS
   ahead = (phase[slot] == DONE -> SLOTS : 0)
@@ -160,7 +160,7 @@ inline open(n, b) {
   arrived[slot] = 0;
   ahead = 0;
   if
-  :: n == LEAF -> /* what is under way for the block before is old from now on */
+  :: n == LEAF -> /* frames for the block before are old from now on */
        CLEAR(partial[b % SLOTS]);
        CLEAR(result_to_leaf[b % SLOTS]);
        CLEAR(pending_to_leaf[b % SLOTS])
@@ -178,7 +178,7 @@ inline add(n, c, b, is_current) {
   fi
 }
 
-/* Block b of child c comes to switch n; is_current: it is of this generation. */
+/* Block b from child c arrives at switch n; is_current: it has the present generation. */
 inline contribution(n, c, b, is_current) {
   slot = AT(n, b);
   look_at_number(b);
@@ -193,7 +193,7 @@ inline contribution(n, c, b, is_current) {
   fi
 }
 
-/* The result of block b comes from the root to the leaf. */
+/* The result of block b arrives at the leaf from the root. */
 inline result_from_root(b) {
   slot = AT(LEAF, b);
   if
@@ -211,7 +211,7 @@ inline result_from_root(b) {
 
 /* ---- Hosts ---------------------------------------------------------------------------------*/
 
-/* The result of block b comes to host h. */
+/* The result of block b arrives at host h. */
 inline result_at_host(h, b) {
   if
 #ifndef MUTANT_HOST_TAKES_ANY_RESULT
@@ -222,7 +222,7 @@ inline result_at_host(h, b) {
        assert(current[h] == b);
        CLEAR(result_to_host[h]);
        CLEAR(pending_to_host[h]);
-       CLEAR(from_host[h]); /* what is under way for this block is old from now on */
+       CLEAR(from_host[h]); /* frames for this block are old from now on */
        told[h] = 0;
        stalled = 0;
        current[h] = b + 1;
@@ -246,7 +246,7 @@ inline ask_again(h) {
 
 /* ---- The network ---------------------------------------------------------------------------*/
 
-/* Whether block b, which has been sent, is not so old that switch n would confuse it. */
+/* Whether the sent block b is so recent that switch n cannot confuse it with a later one. */
 #define LIVES(n, b) (block_in[AT(n, b)] < (b) + LIFETIME)
 #define IS_DONE(n, b) \
   (block_in[AT(n, b)] > (b) || (block_in[AT(n, b)] == (b) && phase[AT(n, b)] == DONE))
@@ -299,7 +299,7 @@ init {
        fi;
        forget()
      }
-  :: atomic { /* a frame between the switches */
+  :: atomic { /* a frame between the switches arrives, or is lost */
        under_way > 0 -> select(other : 0 .. SLOTS - 1);
        block = block_in[SLOTS + other];
        if
@@ -327,7 +327,7 @@ init {
        fi;
        forget()
      }
-  :: atomic { /* an old frame comes again */
+  :: atomic { /* an old frame arrives again */
        select(block : FIRST .. END - 1);
        if
        :: select(host : 0 .. HOSTS - 1);
@@ -345,7 +345,7 @@ init {
        fi;
        forget()
      }
-  :: atomic { /* a frame of an earlier generation, as if it were of the block in flight */
+  :: atomic { /* a frame of an earlier generation arrives, with the number of the block in flight */
        select(host : 0 .. HOSTS - 1);
        block = current[host];
        node = LEAF_OF(host);
@@ -353,7 +353,7 @@ init {
        contribution(node, child, block, false);
        forget()
      }
-  :: atomic { /* nothing is under way: all hosts ask again */
+  :: atomic { /* nothing is in flight: all hosts ask again */
        under_way == 0 &&
        !(current[0] == END && current[1] == END && current[2] == END) ->
          assert(!stalled);
