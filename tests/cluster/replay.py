@@ -12,12 +12,12 @@ A line of transport/trace.h is a step, then its fields:
   settled OUTBOX NUMBER                             the sender may use the memory of the message
   segment LINK NUMBER OFFSET LENGTH ATTEMPT         a segment's header has come; if there was a
   placed INBOX NUMBER OFFSET LENGTH                 just before, its payload goes to the receiver
-  dropped LINK NTH                                  the NTH segment under way, from 0, the
-                                                    oldest, goes nowhere from here on
+  dropped LINK NTH                                  the NTH segment in flight, from 0, the
+                                                    oldest, is not stored from here on
   landed LINK                                       the payload of the oldest is complete
   received INBOX NUMBER OFFSET LENGTH               bytes are final in the receiver's memory
   completed INBOX NUMBER BYTES                      all of a message is: its memory is given back
-  cancelled INBOX NUMBER                            likewise, and nobody waits for the rest
+  cancelled INBOX NUMBER                            its memory is given back; nobody waits for the rest
 """
 
 from __future__ import annotations

@@ -376,7 +376,7 @@ def test_rank_that_never_joins_behind_others(
             assert error["ranks"] == [2], work.told()
 
 
-# ---- strangers --------------------------------------------------------------------------------
+# ---- connections that are no rank's -----------------------------------------------------------
 
 # Connects COUNT times to each ADDRESS:PORT, sends something or nothing, and keeps the connections open.
 STRANGER = """

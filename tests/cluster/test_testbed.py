@@ -172,7 +172,7 @@ def port_counters(bed: Testbed) -> dict[tuple[int, str, str], int]:
     return found
 
 
-# ---- the weather ------------------------------------------------------------------------------
+# ---- faults and rates -------------------------------------------------------------------------
 
 
 def in_band(measured: float, rate: float) -> bool:

@@ -310,7 +310,7 @@ TEST_F(InboxTest, AMismatchIsToldToTheReceiverAndTheMessageIsDropped) {
   EXPECT_EQ(pool_.bytes_in_use(), 0u);
 }
 
-// ---- Several segments under way by one link ----------------------------------------------------
+// ---- Several segments in flight on one link ----------------------------------------------------
 
 TEST_F(InboxTest, WhatALinkReadsAtATimeLandsInTheOrderOfItsHeaders) {
   FakeReceiver receiver(9);
