@@ -178,7 +178,7 @@ def rename(bed: Testbed, host: int, old: str, new: str) -> None:
 
 
 def test_interfaces_of_other_names(bed: Testbed, fabric: Fabric) -> None:
-    """The option names the hosts' own network, and the switch's rail has no name."""
+    """The rail option gives the hosts' own network one name; the switch's rail has none."""
     fabric.start_switch(SWITCHES[0])
     fabric.start_manager(fabric.star())
     odd = 1

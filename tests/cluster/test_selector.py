@@ -39,7 +39,7 @@ def bed() -> Iterator[Testbed]:
 
 
 def listed(bed: Testbed, host: int) -> dict[str, tuple[str, str]]:
-    """For each interface: the rail's URI or "-", and the reason, without the ranks' part."""
+    """For each interface: the rail's URI or "-", and the reason, from a program that is told no rank."""
     text = bed.exec(host, ["env", "-i", BENCH, "--list-rails"]).stdout
     head, *lines = text.splitlines()
     rail, why = head.index("rail"), head.index("why")

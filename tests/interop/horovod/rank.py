@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""One process of a job that trains with the library, as a framework's process does with Horovod.
+"""One process of a job that trains by the library, as a framework's process does with Horovod.
 
 A file of the store says which processes are the job's, `{"ID": "HOST", ...}` in the order of their
 ranks. After an error the process waits for the next such file and goes on in the same process.
