@@ -172,6 +172,8 @@ TEST_F(RdmaConnectingTest, BothEndsSayWhyTheirQueuePairCannotBeConnected) {
   EXPECT_EQ(log_.take(), std::vector<std::string>());
   failing = kAccepting + 2;
   EXPECT_EQ(connect(), absl::AbortedError("the peer closed the connection in the handshake"));
+  // A thread that still connects asks `failing`.
+  EXPECT_TRUE(until([&] { return fabric_.pairs() == 0; }));
   const auto told = log_.take("no link came of it");
   ASSERT_EQ(told.size(), 1u);
   EXPECT_TRUE(absl::StrContains(told[0], why)) << told[0];
