@@ -382,6 +382,7 @@ struct CountedLink final : testing::RecordingLink {
 // Making the link may have taken seconds.
 TEST(Endpoint, AConnectionThatWasAcceptedIsKeptOnlyIfItIsWantedOnceItHasALink) {
   Listener listener;
+  int links = 0;  // outlives the endpoint, whose links count themselves
   const auto endpoint = *Endpoint::create();
   Progress::Guard guard(endpoint->progress());
   ASSERT_TRUE(endpoint
@@ -399,7 +400,6 @@ TEST(Endpoint, AConnectionThatWasAcceptedIsKeptOnlyIfItIsWantedOnceItHasALink) {
                     .generation = 1,
                     .rail = "a"};
   const auto accept = [&] { return acceptor.on_hello(0, hello).code; };
-  int links = 0;
   EXPECT_EQ(accept(), wire::WelcomeCode::kAccepted);
   EXPECT_EQ(accept(), wire::WelcomeCode::kAccepted) << "none of the two has a link yet";
   acceptor.on_accepted(0, hello, std::make_unique<CountedLink>(links));
