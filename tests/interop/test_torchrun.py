@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,8 +39,9 @@ class Run:
     def __init__(self, bed: Testbed, folder: Path, way: ways.Way, *options: str) -> None:
         argv = ["/usr/bin/python3", "-m", "torch.distributed.run"]
         argv += ["--nnodes", str(HOSTS), "--nproc_per_node", str(RANKS_PER_HOST), "--max_restarts", "1"]
-        # Debian's torchrun fails without these two options, which put a worker's name before each line.
-        argv += ["--redirects", "1", "--tee", "1", "--log_dir", str(folder / "logs")]
+        # Debian's torchrun fails without the first two options.
+        self.logs = folder / "logs"
+        argv += ["--redirects", "1", "--tee", "1", "--log_dir", str(self.logs)]
         argv += ["--rdzv_backend", "c10d", "--rdzv_id", "job"]
         if ways.IS_TORCH_2:  # Debian 13's version cannot create torchrun's own TCPStore
             argv += ["--rdzv_endpoint", str(folder / "rendezvous")]
@@ -63,9 +63,9 @@ class Run:
         return "\n".join(f"--- {agent}\n{agent.output[-4000:]}" for agent in self.agents)
 
     def events(self, kind: str) -> Events:
-        said = "".join(agent.stdout for agent in self.agents).splitlines()
-        matches = [re.fullmatch(r"\[default\d\]:({.*})", line) for line in said]
-        events = [json.loads(match[1]) for match in matches if match]
+        """Reads each worker's own log, because an agent prints lines of its workers into each other."""
+        lines = [line for log in sorted(self.logs.rglob("stdout.log")) for line in whole_lines(log)]
+        events = [json.loads(line) for line in lines if line.startswith("{")]
         return [event for event in events if event["event"] == kind]
 
     def await_step(self, step: int) -> None:
@@ -82,6 +82,10 @@ class Run:
         ends = self.events("end")
         assert sorted(end["rank"] for end in ends) == list(range(HOSTS * RANKS_PER_HOST)), self.told()
         return ends
+
+
+def whole_lines(log: Path) -> list[str]:
+    return [line for line in log.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
 Losses = dict[tuple[int, int], float]
@@ -122,7 +126,7 @@ def test_a_rail_is_cut(bed: Testbed, tmp_path: Path, way: str) -> None:
     with Run(bed, tmp_path, WAYS[way], "--until", str(stop)) as run:
         run.await_step(10)
         bed.cut(1, "eth1", "silent")
-        run.await_step(run.events("step")[-1]["step"] + 20)
+        run.await_step(max(event["step"] for event in run.events("step")) + 20)
         stop.touch()
         ends = run.finish()
         assert len(run.events("start")) == HOSTS * RANKS_PER_HOST
