@@ -12,7 +12,6 @@ from typing import Any
 import job
 import pytest
 from guest_bed import GuestBed
-from processes import finish
 
 CHECK = str(job.BUILD / "check" / "nezha-check")
 SWITCH = ["tc", "-netns", "switch"]
@@ -25,9 +24,9 @@ def check(store: Path, rail: str = "rdma:rxe{host}?rail=r") -> dict[str, Any]:
         ranks = bed.start(
             ["unshare", "--uts", "sh", "-c", command], on=[0, 1], env={"SIZE": "2"}
         )
-        finish(ranks, job.PATIENCE)
+        codes = [rank.wait(job.PATIENCE) for rank in ranks]
         report: dict[str, Any] = json.loads(ranks[0].stdout)
-        assert [rank.returncode for rank in ranks] == [1 if report["findings"] else 0] * 2
+        assert codes == [1 if report["findings"] else 0] * 2
         return report
 
 
