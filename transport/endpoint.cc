@@ -88,16 +88,17 @@ absl::StatusOr<Rail> Endpoint::open_device(const std::string& uri, const DeviceF
   if (known != rails_by_uri_.end()) return known->second;
   const auto rail = static_cast<Rail>(devices_.size());
   if (rail == kMaxRails) {
-    return absl::OutOfRangeError(absl::StrCat("it would be rail ", rail + 1, " of ", process_name(),
-                                              "; ", kMaxRails, " is the limit"));
+    return absl::OutOfRangeError(absl::StrCat("opening it would give ", process_name(), " ",
+                                              rail + 1, " rails; a process has at most ",
+                                              kMaxRails));
   }
   auto device = make(*progress_, *this, rail);
   if (!device.ok()) return device.status();
   for (const auto& other : devices_) {
     if (other->name() != (*device)->name()) continue;
-    return absl::InvalidArgumentError(absl::StrCat("it is the second device on the rail '",
-                                                   other->name(),
-                                                   "'; give it a name of its own with ?rail=NAME"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("another device already has the rail name '", other->name(),
+                     "'; give this one a name of its own with ?rail=NAME"));
   }
   devices_.push_back(*std::move(device));
   rails_by_uri_[uri] = rail;

@@ -289,8 +289,8 @@ bool FramedLink::end_of_payload() {
 
 absl::Status FramedLink::take_acks(uint64_t acked) {
   if (acked > written_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the peer acknowledges ", acked, " segments of ", written_));
+    return absl::InvalidArgumentError(absl::StrCat("the peer acknowledges ", acked,
+                                                   " segments, but only ", written_, " were sent"));
   }
   while (acked_ < acked) {
     ++acked_;

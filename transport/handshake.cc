@@ -20,15 +20,15 @@ absl::Status explain(const wire::Welcome& welcome, const std::string& address) {
     case wire::WelcomeCode::kAccepted:
       return absl::OkStatus();
     case wire::WelcomeCode::kWrongVersion:
-      return absl::FailedPreconditionError(absl::StrCat("the peer speaks version ", welcome.version,
-                                                        " of the protocol, and ", process_name(),
-                                                        " version ", wire::kVersion));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the peer speaks version ", welcome.version, " of the protocol, and ", process_name(),
+          " speaks version ", wire::kVersion, "; install the same version of nezha on all hosts"));
     case wire::WelcomeCode::kUnknownJob:
       return absl::NotFoundError("the peer's context is closed");
     case wire::WelcomeCode::kWrongTarget:
       return absl::UnavailableError(absl::StrCat("another process answers at ", address));
     case wire::WelcomeCode::kNoRail:
-      return absl::FailedPreconditionError("the peer has another rail at that address");
+      return absl::FailedPreconditionError("the peer's rail at that address has another name");
     case wire::WelcomeCode::kDuplicate:
       return absl::AlreadyExistsError("the peer keeps another connection");
     case wire::WelcomeCode::kClosing:
@@ -62,7 +62,9 @@ absl::Status ExactReader::read(int fd, size_t size) {
     const ssize_t got = recv(fd, bytes_.data() + done_, size - done_, 0);
     if (got == 0) return absl::AbortedError("the connection was closed in the handshake");
     if (got < 0 && errno == EAGAIN) return absl::UnavailableError("not yet");
-    if (got < 0 && errno != EINTR) return absl::AbortedError(strerror(errno));
+    if (got < 0 && errno != EINTR) {
+      return absl::AbortedError(absl::StrCat("reading in the handshake: ", strerror(errno)));
+    }
     if (got > 0) done_ += static_cast<size_t>(got);
   }
   return absl::OkStatus();

@@ -160,8 +160,8 @@ absl::StatusOr<bool> Inbox::replaces_others(const Message& message, const wire::
       continue;
     }
     if (reading.offset != data.offset || reading.length != frame.length) {
-      return absl::InvalidArgumentError(absl::StrCat("a segment of message ", data.number,
-                                                     " that overlaps another that is coming"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("the peer sent two segments of message ", data.number, " that overlap"));
     }
     if (reading.attempt >= data.attempt) return false;
     if (!drop(reading)) return false;  // the lower attempt is there already
@@ -175,8 +175,8 @@ absl::StatusOr<Inbox::Message*> Inbox::find_or_add(const wire::DataHeader& data)
   if (!is_new) return entry->second.get();
   if (messages_.size() > kMaxOpenMessages || completed_.intervals() > kMaxOpenMessages) {
     messages_.erase(entry);
-    return absl::ResourceExhaustedError(
-        absl::StrCat("more than ", kMaxOpenMessages, " messages that nobody has asked for"));
+    return absl::ResourceExhaustedError(absl::StrCat("the peer sent more than ", kMaxOpenMessages,
+                                                     " messages that nobody has asked for"));
   }
   // If there is no memory for all of the message, none of it remains.
   absl::Cleanup forget = [&] { messages_.erase(data.number); };
@@ -207,13 +207,13 @@ absl::StatusOr<Inbox::Message*> Inbox::find_or_add(const wire::DataHeader& data)
 absl::Status Inbox::check(const Message& message, const wire::FrameHeader& frame,
                           const wire::DataHeader& data) const {
   if (message.info != data.info || message.previous != data.previous) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("two segments of message ", data.number, " that contradict each other"));
+    return absl::InvalidArgumentError(absl::StrCat("the peer sent two segments of message ",
+                                                   data.number, " that contradict each other"));
   }
   const uint64_t end = data.offset + frame.length;
   if (message.got.intersects(data.offset, end) && !message.got.contains(data.offset, end)) {
-    return absl::InvalidArgumentError(absl::StrCat("a segment [", data.offset, ", ", end,
-                                                   ") of message ", data.number,
+    return absl::InvalidArgumentError(absl::StrCat("the peer sent a segment [", data.offset, ", ",
+                                                   end, ") of message ", data.number,
                                                    " that overlaps others"));
   }
   const bool unasked = message.ticket == nullptr && !message.discard &&
@@ -221,8 +221,9 @@ absl::Status Inbox::check(const Message& message, const wire::FrameHeader& frame
   if (unasked && frame.length > 0 &&
       ((frame.flags & wire::kFlagCharged) == 0 ||
        held_bytes_ + wire::charge(frame.length) > kCredit)) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "a segment of ", frame.length, " bytes that nobody has asked for, beyond the credit"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the peer sent a segment of ", frame.length,
+                     " bytes that nobody has asked for and that its credit does not cover"));
   }
   return absl::OkStatus();
 }
@@ -266,9 +267,9 @@ absl::StatusOr<std::byte*> Inbox::place(Message& message, Incoming& incoming) {
     }
   }
   if (incoming.memory == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat("a segment [", incoming.offset, ", +",
-                                                   incoming.length, ") of message ", message.number,
-                                                   " that no correct peer sends"));
+    return absl::InvalidArgumentError(absl::StrCat("the peer sent a segment [", incoming.offset,
+                                                   ", +", incoming.length, ") of message ",
+                                                   message.number, " that no correct peer sends"));
   }
   trace_step("placed {} {} {} {}", fmt::ptr(this), message.number, incoming.offset,
              incoming.length);

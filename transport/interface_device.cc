@@ -56,7 +56,8 @@ void InterfaceDevice::on_events(uint32_t) {
 void InterfaceDevice::stop_accepting(int error) {
   if (!short_of_means_) {
     log().warn(
-        "{}: connections have to wait: accept: {}; raise the limit (ulimit -n) or close files",
+        "{}: accepting a connection failed: {}; peers wait until it succeeds; raise the limit of "
+        "open files (ulimit -n), or close some",
         name(), strerror(error));
   }
   short_of_means_ = true;
@@ -72,9 +73,8 @@ void InterfaceDevice::on_over(const IncomingHandshake& incoming, const wire::Hel
   if (!link.ok()) {
     const std::string why(link.status().message());
     if (why != no_link_) {
-      log().warn(
-          "{}: the connection that a process at {} made was closed, as no link came of it: {}",
-          name(), from.host(), why);
+      log().warn("{}: the connection of a process at {} was closed, because no link came of it: {}",
+                 name(), from.host(), why);
     }
     no_link_ = why;
     return;
@@ -202,8 +202,8 @@ void InterfaceDevice::listen_again() {
   const absl::Status status = listen_by(listener_at(port_));
   if (!status.ok()) {
     if (!has_told_) {
-      log().warn("{}: peers cannot connect for now: {}; tried again until it succeeds", name(),
-                 std::string(status.message()));
+      log().warn("{}: peers cannot connect for now: {}; nezha tries again until it can listen",
+                 name(), std::string(status.message()));
     }
     listen_again_.start(now() + kListenPause);
   }

@@ -97,8 +97,9 @@ bool InterfaceMonitor::is_its_address(net::NetlinkBytes body) const {
 void InterfaceMonitor::examine() {
   const auto state = net::look_at(interface_, netlink_);
   if (!state.ok()) {
-    log().debug("{}: the interface is looked at again soon: {}", interface_,
-                std::string(state.status().message()));
+    log().debug(
+        "{}: the state of the interface could not be read, and nezha will try again soon: {}",
+        interface_, std::string(state.status().message()));
     return again_.start(now() + kLookAgain);
   }
   again_.cancel();

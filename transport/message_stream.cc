@@ -107,8 +107,9 @@ uint64_t MessageStream::on_complete() {
   const auto length =
       wire::decode_number({reinterpret_cast<const std::byte*>(message.data()), message.size()});
   if (length.ok() && *length > 0 && *length <= kMaxBytes) return *length;
-  failed(absl::InvalidArgumentError(absl::StrCat(
-      "a peer announces a message of ", length.value_or(0), " bytes, of at most ", kMaxBytes)));
+  failed(
+      absl::InvalidArgumentError(absl::StrCat("a peer announced a message of ", length.value_or(0),
+                                              " bytes; a message has 1 to ", kMaxBytes)));
   return 0;
 }
 
@@ -119,8 +120,8 @@ void MessageStream::failed(const absl::Status& why) {
 }
 
 void MessageStream::mismatched(const wire::MessageInfo& theirs) {
-  failed(absl::InvalidArgumentError(
-      absl::StrCat("a peer sends ", theirs.total, " bytes where it announced others")));
+  failed(absl::InvalidArgumentError(absl::StrCat("a peer sent a message of ", theirs.total,
+                                                 " bytes, but had announced another length")));
 }
 
 }  // namespace nezha

@@ -226,7 +226,7 @@ bool Port::judge_losses(Nanos time) {
   }
   if (!loss_.look(packets)) return false;
   log().info("the link to {} on {} {}", contact_.description(), device_.name(),
-             is_lossy() ? "loses frames: others are preferred" : "loses no more frames");
+             is_lossy() ? "loses frames, so nezha prefers other rails" : "no longer loses frames");
   return true;
 }
 
@@ -253,7 +253,7 @@ absl::Status Port::silence_error() const {
 absl::Status Port::remade_error() const {
   const std::string trouble = link_ == nullptr ? "" : trouble_text(/*with_time=*/false);
   return absl::DeadlineExceededError(
-      absl::StrCat(trouble, trouble.empty() ? "" : "; ", "it was made anew"));
+      absl::StrCat(trouble, trouble.empty() ? "" : "; ", "this rank made the link anew"));
 }
 
 // Says why the link stands still; "" if it does not. Texts that are kept leave out the time, which

@@ -586,7 +586,7 @@ bool Progress::may_start(RailThread& thread) {
     ++started_;
     return true;
   }
-  log().warn("there is no thread for {}, which others handle: {}", thread.name(),
+  log().warn("no thread could be started for {}, so other threads do its work: {}", thread.name(),
              std::string(status.message()));
   return false;
 }

@@ -18,7 +18,7 @@ constexpr size_t kMagicSize = 8;
 absl::Status check_magic(Reader& reader) {
   const absl::string_view magic = reader.get_text(kMagicSize);
   if (magic.substr(0, kMagic.size()) != kMagic || magic.back() != '\0') {
-    return absl::InvalidArgumentError("what connected does not speak nezha's protocol");
+    return absl::InvalidArgumentError("the other end does not speak nezha's protocol");
   }
   return absl::OkStatus();
 }
@@ -47,8 +47,9 @@ absl::StatusOr<Hello> decode_hello(const HelloBytes& bytes) {
   if (absl::Status status = check_magic(reader); !status.ok()) return status;
   const auto version = reader.get<uint16_t>();
   if (version != kVersion) {
-    return absl::FailedPreconditionError(absl::StrCat("the peer speaks version ", version,
-                                                      " of the protocol, this process ", kVersion));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the peer speaks version ", version, " of the protocol, and this process speaks version ",
+        kVersion, "; install the same version of nezha on all hosts"));
   }
   reader.get<uint16_t>();
   Hello hello;
@@ -60,7 +61,7 @@ absl::StatusOr<Hello> decode_hello(const HelloBytes& bytes) {
   const absl::string_view rail = reader.get_text(kMaxRailName + 1);
   const size_t length = rail.find('\0');
   if (length == rail.npos || length == 0) {
-    return absl::InvalidArgumentError("a hello without a rail name");
+    return absl::InvalidArgumentError("the peer sent a hello without a rail name");
   }
   hello.rail = std::string(rail.substr(0, length));
   return hello;
@@ -83,7 +84,8 @@ absl::StatusOr<Welcome> decode_welcome(const WelcomeBytes& bytes) {
   welcome.version = reader.get<uint16_t>();
   const auto code = reader.get<uint16_t>();
   if (code > static_cast<uint16_t>(WelcomeCode::kClosing)) {
-    return absl::InvalidArgumentError(absl::StrCat("a welcome with the unknown code ", code));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the peer sent a welcome with the unknown code ", code));
   }
   welcome.code = static_cast<WelcomeCode>(code);
   welcome.generation = reader.get<uint32_t>();
@@ -111,12 +113,12 @@ absl::StatusOr<FrameHeader> decode_frame(const std::byte* bytes) {
   header.credit = reader.get<uint64_t>();
   if (!is_known(header.type)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a frame of the unknown type ", static_cast<int>(header.type)));
+        absl::StrCat("the peer sent a frame of the unknown type ", static_cast<int>(header.type)));
   }
   const uint32_t limit = header.type == FrameType::kData ? kMaxSegment : kMaxControlBody;
   if (header.length > limit) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a frame of ", header.length, " bytes where ", limit, " is the limit"));
+        absl::StrCat("the peer sent a frame of ", header.length, " bytes; the limit is ", limit));
   }
   return header;
 }
@@ -152,14 +154,14 @@ absl::StatusOr<DataHeader> decode_data(const std::byte* bytes, uint32_t length) 
   header.attempt = reader.get<uint32_t>();
   header.info.root = reader.get<uint32_t>();
   if (header.number == 0 || header.previous >= header.number) {
-    return absl::InvalidArgumentError(absl::StrCat("a segment of message ", header.number,
-                                                   " that follows one ", header.previous,
-                                                   " before it"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the peer sent a segment of message ", header.number, " that follows the message ",
+        header.previous, " places before, which does not exist"));
   }
   if (header.info.total > kMaxMessage || header.offset > header.info.total ||
       length > header.info.total - header.offset) {
-    return absl::InvalidArgumentError(absl::StrCat("a segment [", header.offset, ", +", length,
-                                                   ") outside of its message of ",
+    return absl::InvalidArgumentError(absl::StrCat("the peer sent a segment [", header.offset,
+                                                   ", +", length, ") outside of its message of ",
                                                    header.info.total, " bytes"));
   }
   return header;
@@ -174,7 +176,7 @@ std::string encode_number(uint64_t number) {
 absl::StatusOr<uint64_t> decode_number(absl::Span<const std::byte> body) {
   if (body.size() != sizeof(uint64_t)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a control frame of ", body.size(), " bytes where 8 are due"));
+        absl::StrCat("the peer sent a control frame of ", body.size(), " bytes instead of 8"));
   }
   return Reader(body.data()).get<uint64_t>();
 }
@@ -188,7 +190,7 @@ std::string encode_id(const UniqueId& id) {
 absl::StatusOr<UniqueId> decode_id(absl::Span<const std::byte> body) {
   if (body.size() != sizeof(uint64_t) * 2) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a control frame of ", body.size(), " bytes where 16 are due"));
+        absl::StrCat("the peer sent a control frame of ", body.size(), " bytes instead of 16"));
   }
   return Reader(body.data()).get_id();
 }
@@ -206,7 +208,7 @@ std::string encode(const LinkDown& down) {
 absl::StatusOr<LinkDown> decode_link_down(absl::Span<const std::byte> body) {
   if (body.size() != kLinkDownSize) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a control frame of ", body.size(), " bytes where 12 are due"));
+        absl::StrCat("the peer sent a control frame of ", body.size(), " bytes instead of 12"));
   }
   Reader reader(body.data());
   LinkDown down;
@@ -233,8 +235,8 @@ std::string encode(const Abort& abort) {
 }
 
 absl::StatusOr<Abort> decode_abort(absl::Span<const std::byte> body) {
-  const auto error =
-      absl::InvalidArgumentError(absl::StrCat("an abort of ", body.size(), " bytes"));
+  const auto error = absl::InvalidArgumentError(absl::StrCat(
+      "the peer sent an abort frame of ", body.size(), " bytes, which is a wrong length"));
   if (body.size() < kAbortSize) return error;
   Reader reader(body.data());
   Abort abort;
@@ -268,7 +270,8 @@ std::string encode(const RollCall& call) {
 
 absl::StatusOr<RollCall> decode_roll_call(absl::Span<const std::byte> body) {
   if (body.size() != kRollCallSize) {
-    return absl::InvalidArgumentError(absl::StrCat("a roll call of ", body.size(), " bytes"));
+    return absl::InvalidArgumentError(absl::StrCat("the peer sent a roll call of ", body.size(),
+                                                   " bytes, which is a wrong length"));
   }
   Reader reader(body.data());
   RollCall call;
@@ -279,8 +282,8 @@ absl::StatusOr<RollCall> decode_roll_call(absl::Span<const std::byte> body) {
   call.signature = reader.get<uint64_t>();
   call.kind = static_cast<RollCallKind>(reader.get<uint8_t>());
   if (call.kind < RollCallKind::kEntered || call.kind > RollCallKind::kSilent) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a roll call of the unknown kind ", static_cast<int>(call.kind)));
+    return absl::InvalidArgumentError(absl::StrCat("the peer sent a roll call of the unknown kind ",
+                                                   static_cast<int>(call.kind)));
   }
   return call;
 }

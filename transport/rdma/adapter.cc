@@ -63,12 +63,12 @@ absl::Status Adapter::set_up() {
   if (verbs_.query_device(context_, &attributes_) != 0)
     return failure("asking for its limits", choice_);
   domain_ = verbs_.alloc_pd(context_);
-  if (domain_ == nullptr) return failure("a protection domain", choice_);
+  if (domain_ == nullptr) return failure("making a protection domain", choice_);
   channel_ = verbs_.create_comp_channel(context_);
-  if (channel_ == nullptr) return failure("a completion channel", choice_);
+  if (channel_ == nullptr) return failure("making a completion channel", choice_);
   const int entries = std::min(kFirstEntries, attributes_.max_cqe);
   completions_ = verbs_.create_cq(context_, entries, nullptr, channel_);
-  if (completions_ == nullptr) return failure("a completion queue", choice_);
+  if (completions_ == nullptr) return failure("making a completion queue", choice_);
   entries_ = completions_->cqe;
   memory_ = std::make_unique<MemoryMap>(verbs_, domain_, choice_.device, PinnedLimit::of_process(),
                                         sink_access());
@@ -80,9 +80,9 @@ absl::Status Adapter::set_up() {
 void Adapter::warn_of_fork() const {
   if (verbs_.is_fork_initialized() != IBV_FORK_DISABLED) return;
   log().warn(
-      "{}: this kernel gives a child of fork() the very pages that the device uses: what the "
-      "process "
-      "sends while a child lives may be wrong. Fork before the first operation, or not at all",
+      "{}: this kernel gives a child of fork() the pages that the device uses, so data that the "
+      "process sends while a child lives may be wrong. Fork before the first operation, or not at "
+      "all",
       choice_.device);
 }
 
@@ -90,7 +90,7 @@ absl::Status Adapter::watch() {
   for (const int fd : {context_->cmd_fd, context_->async_fd, channel_->fd}) close_in_children(fd);
   warn_of_fork();
   if (!set_nonblocking(channel_->fd) || !set_nonblocking(context_->async_fd)) {
-    return failure("its events", choice_);
+    return failure("setting up its events", choice_);
   }
   absl::Status status = progress_.add(channel_->fd, &completion_watch_, EPOLLIN, thread_);
   if (!status.ok()) return status;
@@ -146,7 +146,7 @@ absl::StatusOr<uint32_t> Adapter::add(Client* client, int requests) {
                        " entries, too few for another link"));
     }
     if (verbs_.resize_cq(completions_, wanted) != 0) {
-      return failure("a larger completion queue", choice_);
+      return failure("enlarging the completion queue", choice_);
     }
     entries_ = wanted;
   }

@@ -127,8 +127,8 @@ absl::StatusOr<net::Socket> ConnectionManager::listener_at(uint16_t port) {
   net::Socket socket(::open(kFile, O_RDWR | O_CLOEXEC | O_NONBLOCK));
   if (socket.fd() < 0) {
     return absl::UnavailableError(absl::StrCat(
-        device_.name, " is an iWARP device, whose connections the kernel's connection manager ",
-        "makes: ", kFile, ": ", strerror(errno),
+        device_.name, ": opening the kernel's connection manager, ", kFile,
+        ", which makes the connections of an iWARP device: ", strerror(errno),
         errno == ENOENT ? "; load it (modprobe rdma_ucm)"
                         : "; let this process read and write it, in a container, too"));
   }
@@ -187,7 +187,7 @@ void ConnectionManager::remove(uint64_t end) noexcept {
 
 absl::Status ConnectionManager::connect(uint64_t end, const net::Address& to, uint64_t token) {
   Entry& entry = entries_.at(end);
-  if (!create(socket_.fd(), end, entry.id)) return error_of("an iWARP connection", errno);
+  if (!create(socket_.fd(), end, entry.id)) return error_of("making an iWARP connection", errno);
   entry.peers_token = token;
   const net::Address& from = device_.address;
   rdma_ucm_resolve_addr command{.id = entry.id,

@@ -136,8 +136,9 @@ void RdmaDevice::on_choice(const absl::StatusOr<Choice>& choice) {
 void RdmaDevice::note_trouble(const absl::Status& status) {
   const std::string trouble(status.message());
   if (!status.ok() && trouble != trouble_) {
-    log().warn("{}: the device cannot be used for now: {}; tried again until it can", name(),
-               trouble);
+    log().warn(
+        "{}: the device cannot be used for now: {}; nezha tries again until it can use the device",
+        name(), trouble);
   }
   trouble_ = trouble;
 }

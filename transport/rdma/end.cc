@@ -20,8 +20,8 @@ RdmaEnd::RdmaEnd(Progress& progress, std::unique_ptr<RdmaLink> link)
         end(absl::DeadlineExceededError(absl::StrCat(
             work_->link->adapter().choice().device, ": no RDMA connection came about within ",
             kConnecting / kSecond, " s",
-            own_.is_iwarp ? "; a firewall may let the ports of NEZHA_PORTS pass, and not those of "
-                            "the device"
+            own_.is_iwarp ? "; a firewall must let the ports of the device pass, too, and not only "
+                            "those of NEZHA_PORTS"
                           : "")));
       }) {}
 

@@ -54,15 +54,16 @@ std::string encode(const Greeting& greeting) {
 
 absl::StatusOr<Greeting> decode_greeting(absl::string_view bytes) {
   if (bytes.size() != kGreetingSize)
-    return absl::InvalidArgumentError("a greeting of a wrong size");
+    return absl::InvalidArgumentError("the peer sent a greeting of a wrong size");
   FieldReader reader(reinterpret_cast<const std::byte*>(bytes.data()));
   if (reader.get<uint32_t>() != kMagic) {
-    return absl::InvalidArgumentError("what connected does not speak nezha's protocol over RDMA");
+    return absl::InvalidArgumentError("the other end does not speak nezha's protocol over RDMA");
   }
   if (const auto version = reader.get<uint16_t>(); version != kVersion) {
-    return absl::FailedPreconditionError(absl::StrCat("the peer speaks version ", version,
-                                                      " of the protocol over RDMA, this process ",
-                                                      kVersion));
+    return absl::FailedPreconditionError(
+        absl::StrCat("the peer speaks version ", version,
+                     " of the protocol over RDMA, and this process speaks version ", kVersion,
+                     "; install the same version of nezha on all hosts"));
   }
   Greeting greeting;
   greeting.pair = reader.get<uint32_t>();
@@ -82,7 +83,8 @@ absl::StatusOr<Greeting> decode_greeting(absl::string_view bytes) {
   const bool is_sound = greeting.pair < 1u << 24 && greeting.first_packet < 1u << 24 &&
                         greeting.mtu >= IBV_MTU_256 && greeting.mtu <= IBV_MTU_4096 &&
                         (!greeting.is_iwarp || (greeting.port != 0 && greeting.token != 0));
-  if (!is_sound) return absl::InvalidArgumentError("a greeting that no correct peer sends");
+  if (!is_sound)
+    return absl::InvalidArgumentError("the peer sent a greeting that no correct peer sends");
   return greeting;
 }
 

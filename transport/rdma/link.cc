@@ -23,7 +23,7 @@ absl::Status error_of(const ibv_wc& completion, const Adapter& adapter) {
   const std::string& device = adapter.choice().device;
   std::string why = absl::StrCat(device, ": ", ibv_wc_status_str(completion.status));
   if (completion.status == IBV_WC_RETRY_EXC_ERR)
-    why = absl::StrCat(device, ": the peer's device answers nothing");
+    why = absl::StrCat(device, ": the peer's device does not answer");
   // When the device goes, work that has not ended otherwise is flushed.
   if (completion.status == IBV_WC_WR_FLUSH_ERR) {
     if (absl::Status state = adapter.port_state(); !state.ok()) why = std::string(state.message());
@@ -84,7 +84,7 @@ absl::Status RdmaLink::connect(const Greeting& peers) {
   if (peers.slots < 4 || peers.slot_size < Slots::kSize) {
     return absl::FailedPreconditionError(
         absl::StrCat("the peer takes ", peers.slots, " messages of ", peers.slot_size,
-                     " bytes, and this process sends longer ones"));
+                     " bytes, but this process sends longer ones"));
   }
   if (absl::Status status = pair_->connect(peers); !status.ok()) return status;
   credits_.emplace(Slots::kReceives, peers.slots);
@@ -225,13 +225,14 @@ void RdmaLink::on_message(uint32_t slot, size_t bytes) {
 }
 
 absl::Status RdmaLink::take(const std::byte* message, size_t bytes) {
-  if (bytes < kPrefixSize) return absl::InvalidArgumentError("a message that is too short");
+  if (bytes < kPrefixSize)
+    return absl::InvalidArgumentError("the peer sent a message that is too short");
   const Prefix prefix = decode_prefix(message);
   if (!credits_->heard(prefix.freed)) {
-    return absl::InvalidArgumentError("the peer has taken more messages than were sent");
+    return absl::InvalidArgumentError("the peer reports that it took more messages than were sent");
   }
   if (prefix.content > Content::kMore) {
-    return absl::InvalidArgumentError("a message of an unknown kind");
+    return absl::InvalidArgumentError("the peer sent a message of an unknown kind");
   }
   if (prefix.content != Content::kMore) return take_frame(prefix.content, message, bytes);
   bodies_moved_ += bytes - kPrefixSize;
@@ -241,14 +242,14 @@ absl::Status RdmaLink::take(const std::byte* message, size_t bytes) {
 
 absl::Status RdmaLink::take_frame(Content content, const std::byte* message, size_t bytes) {
   constexpr size_t kHead = kPrefixSize + wire::kFrameHeaderSize;
-  if (bytes < kHead) return absl::InvalidArgumentError("a message that is too short");
+  if (bytes < kHead) return absl::InvalidArgumentError("the peer sent a message that is too short");
   const auto frame = wire::decode_frame(message + kPrefixSize);
   if (!frame.ok()) return frame.status();
   if (absl::Status status = take_acks(frame->acked); !status.ok()) return status;
   const auto rest = absl::MakeConstSpan(message + kHead, bytes - kHead);
   if (frame->type == wire::FrameType::kData) return take_segment(content, *frame, rest);
   if (rest.size() != frame->length || content != Content::kFrame) {
-    return absl::InvalidArgumentError("a control frame of a wrong length");
+    return absl::InvalidArgumentError("the peer sent a control frame of a wrong length");
   }
   bodies_moved_ += rest.size();
   owner_->on_frame(*this, *frame, rest);
@@ -259,21 +260,22 @@ absl::Status RdmaLink::take_segment(Content content, const wire::FrameHeader& fr
                                     absl::Span<const std::byte> rest) {
   const size_t tail = content == Content::kElsewhere ? kElsewhereSize : 0;
   if (rest.size() < wire::kDataHeaderSize + tail) {
-    return absl::InvalidArgumentError("a message that is too short");
+    return absl::InvalidArgumentError("the peer sent a message that is too short");
   }
   const auto data = wire::decode_data(rest.data(), frame.length);
   if (!data.ok()) return data.status();
   if (landings_->size() == kMostLandings) {
-    return absl::ResourceExhaustedError("the peer has too many segments under way");
+    return absl::ResourceExhaustedError("the peer sends too many segments at once");
   }
   if (landings_->is_copying()) {
-    return absl::InvalidArgumentError("a segment in the middle of another");
+    return absl::InvalidArgumentError(
+        "the peer began a segment before the one before it was complete");
   }
   rest.remove_prefix(wire::kDataHeaderSize);
   const bool is_sound = content == Content::kElsewhere
                             ? rest.size() == kElsewhereSize && frame.length > 0
                             : rest.size() <= frame.length;
-  if (!is_sound) return absl::InvalidArgumentError("a segment of a wrong length");
+  if (!is_sound) return absl::InvalidArgumentError("the peer sent a segment of a wrong length");
   owner_->on_frame(*this, frame, {});
   if (has_failed_) return absl::OkStatus();
   const auto place = owner_->on_segment(*this, frame, *data);
@@ -292,8 +294,9 @@ absl::Status RdmaLink::take_segment(Content content, const wire::FrameHeader& fr
 absl::Status RdmaLink::take_acks(uint64_t acked) {
   const uint64_t sent = segments_begun_ - (copying_ != nullptr ? 1 : 0);
   if (acked > sent || acked < segments_acked_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the peer acknowledges ", acked, " segments of ", sent));
+    return absl::InvalidArgumentError(absl::StrCat("the peer acknowledges ", acked,
+                                                   " segments; from ", segments_acked_, " to ",
+                                                   sent, " are possible"));
   }
   while (segments_acked_ < acked && !has_failed_) {
     ++segments_acked_;

@@ -50,7 +50,7 @@ absl::Status QueuePair::open(Client* client) {
     wanted.cap.max_inline_data = 0;
     pair_ = adapter_->verbs().create_qp(adapter_->domain(), &wanted);
   }
-  if (pair_ == nullptr) return pair_error(*adapter_, "a queue pair", errno);
+  if (pair_ == nullptr) return pair_error(*adapter_, "making a queue pair", errno);
   most_inline_ = wanted.cap.max_inline_data;
   std::random_device random;
   first_packet_ = random() & 0xffffff;
@@ -87,7 +87,7 @@ Greeting QueuePair::greeting() const {
 absl::Status QueuePair::modify(ibv_qp_attr& attributes, int mask, const char* to) {
   const int error = adapter_->verbs().modify_qp(pair_, &attributes, mask);
   if (error == 0) return absl::OkStatus();
-  return pair_error(*adapter_, absl::StrCat("a queue pair that is to ", to), error);
+  return pair_error(*adapter_, absl::StrCat("preparing a queue pair to ", to), error);
 }
 
 absl::Status QueuePair::connect(const Greeting& peers) {

@@ -24,12 +24,13 @@ absl::Status Slots::open() {
   const std::string& device = adapter_->choice().device;
   memory_ = static_cast<std::byte*>(::operator new(kBytes, kPage, std::nothrow));
   if (memory_ == nullptr) {
-    return absl::ResourceExhaustedError(absl::StrCat(device, ": no memory for a link"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat(device, ": there is no memory left for a link"));
   }
   region_ = adapter_->verbs().reg_mr(adapter_->domain(), memory_, kBytes, adapter_->sink_access());
   if (region_ != nullptr) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
-      device, ": a link's ", kBytes >> 10, " KiB cannot be registered: ", strerror(errno),
+      device, ": registering ", kBytes >> 10, " KiB of memory for a link: ", strerror(errno),
       "; raise the limit of locked memory (ulimit -l unlimited, or LimitMEMLOCK=infinity in the "
       "service)"));
 }

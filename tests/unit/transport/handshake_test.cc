@@ -288,8 +288,9 @@ TEST_F(HandshakeTest, BothEndsSayWhyTheyDoNotFit) {
 TEST_F(HandshakeTest, TheAcceptingEndWarnsOnceAndHangsUpIfItHasNoLink) {
   const auto warning = [](const std::string& why) {
     return std::vector<std::string>{
-        "warning: blue: the connection that a process at 127.0.0.1 made was closed, as no link "
-        "came of it: " +
+        "warning: blue: the connection of a process at 127.0.0.1 was closed, because no link came "
+        "of "
+        "it: " +
         why};
   };
   there_.at_make = absl::AbortedError("the peer's queue is no queue");

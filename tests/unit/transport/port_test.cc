@@ -182,7 +182,7 @@ TEST_F(PortTest, APeerWhoseMachineConfirmsNothingIsAskedByAnotherLink) {
   EXPECT_EQ(port(0).trouble(), Pulse::Trouble::kMachine);
   EXPECT_TRUE(port(0).is_to_be_remade(now()));
   EXPECT_EQ(port(0).remade_error().message(),
-            "the peer's host has confirmed nothing; it was made anew");
+            "the peer's host has confirmed nothing; this rank made the link anew");
   port(0).connect(kJob, kIgnored);
   EXPECT_FALSE(port(0).is_to_be_remade(now())) << "it is being made";
 }

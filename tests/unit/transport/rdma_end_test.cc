@@ -166,7 +166,7 @@ TEST_F(RdmaConnectingTest, TheProcessEndsOnceNoThreadIsAtWorkForIt) {
 TEST_F(RdmaConnectingTest, BothEndsSayWhyTheirQueuePairCannotBeConnected) {
   uint32_t failing = kConnecting;
   fabric_.on_connect = [&](uint32_t number) { return number == failing ? ETIMEDOUT : 0; };
-  const std::string why = "fake0: a queue pair that is to receive: Connection timed out";
+  const std::string why = "fake0: preparing a queue pair to receive: Connection timed out";
   EXPECT_EQ(connect(), absl::AbortedError(why));
   EXPECT_TRUE(until([&] { return fabric_.pairs() == 0; }));
   EXPECT_EQ(log_.take(), std::vector<std::string>());
@@ -275,7 +275,8 @@ TEST_F(RdmaStrangersTest, AnEarlierVersionIsRefusedByName) {
   const auto told = log_.take("no link came of it");
   ASSERT_EQ(told.size(), 1u);
   EXPECT_TRUE(absl::StrContains(
-      told[0], "the peer speaks version 1 of the protocol over RDMA, this process 2"))
+      told[0],
+      "the peer speaks version 1 of the protocol over RDMA, and this process speaks version 2; "))
       << told[0];
 }
 

@@ -469,7 +469,8 @@ TEST(RdmaGreeting, AnotherVersionIsRefusedByName) {
   const auto refused = decode_greeting(bytes);
   EXPECT_TRUE(absl::IsFailedPrecondition(refused.status())) << refused.status();
   EXPECT_EQ(refused.status().message(),
-            "the peer speaks version 1 of the protocol over RDMA, this process 2");
+            "the peer speaks version 1 of the protocol over RDMA, and this process speaks version "
+            "2; install the same version of nezha on all hosts");
 }
 
 TEST(RdmaGreeting, AnythingElseIsRefused) {
