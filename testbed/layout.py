@@ -115,7 +115,7 @@ class Layout:
 
     def check_host(self, host: int) -> None:
         if not 0 <= host < self.hosts:
-            raise BedError(f"no host {host} (there are 0 to {self.hosts - 1})")
+            raise BedError(f"there is no host {host} (there are 0 to {self.hosts - 1})")
 
     def rail(self, name: str) -> Rail:
         for rail in self._rails:
@@ -126,7 +126,7 @@ class Layout:
     def _parse_port(self, text: str) -> tuple[int, str]:
         match = re.fullmatch(r"(\d+):(\w+)", text)
         if not match:
-            raise BedError(f"bad port '{text}': HOST:RAIL, as 2:eth1")
+            raise BedError(f"bad port '{text}': give HOST:RAIL, such as 2:eth1")
         self.check_host(int(match[1]))
         return int(match[1]), self.rail(match[2]).name
 

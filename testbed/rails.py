@@ -40,7 +40,7 @@ def bits_per_second(rate: str) -> int:
     """A rate as tc(8) writes it: 1gbit, 400mbit, 50mbps (bytes)."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgt]?)(bit|bps|)", rate.lower())
     if not match or not float(match[1]):
-        raise BedError(f"bad rate '{rate}': as in tc (1gbit, 400mbit), or 'none' for no shaping")
+        raise BedError(f"bad rate '{rate}': give one as in tc (1gbit, 400mbit), or 'none' for no shaping")
     scale = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}[match[2]]
     return round(float(match[1]) * scale * (8 if match[3] == "bps" else 1))
 
@@ -56,13 +56,13 @@ def parse_rails(rails: Mapping[str, str]) -> list[Rail]:
     for index, (name, value) in enumerate(rails.items()):
         rate, _, other = value.partition("@")
         if not re.fullmatch(r"[a-z][a-z0-9]{0,7}", name) or name in ("lo", "mgmt"):
-            raise BedError(f"'{name}' cannot name a rail: a-z0-9, up to 8 long, not lo or mgmt")
+            raise BedError(f"'{name}' cannot name a rail: give up to 8 of a-z0-9, and not lo or mgmt")
         check_rate(rate)
         if not other:
             parsed[name] = Rail(name, rate, index, 0, f"br-{name}")
             continue
         if other not in parsed:
-            raise BedError(f"rail '{name}': no rail '{other}' before it to share a network with")
+            raise BedError(f"rail '{name}': there is no rail '{other}' before it whose network it can share")
         network, bridge = parsed[other].network, parsed[other].bridge
         place = sum(rail.network == network for rail in parsed.values())
         parsed[name] = Rail(name, rate, network, place, bridge)

@@ -20,7 +20,7 @@ _numbers = itertools.count()
 
 def check_prefix(prefix: str) -> str:
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,31}", prefix):
-        raise BedError(f"bad prefix '{prefix}': a-z first, then a-z0-9_, up to 32 long")
+        raise BedError(f"bad prefix '{prefix}': give up to 32 of a-z0-9_, the first one of a-z")
     return prefix
 
 

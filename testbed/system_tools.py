@@ -52,7 +52,7 @@ def check_root() -> None:
     if os.geteuid() != 0:
         raise BedError(
             "needs root; as an ordinary user: 'testbed with ... -- CMD', or "
-            "'testbed sandbox -- CMD' to have CMD (a shell, pytest) make testbeds"
+            "'testbed sandbox -- CMD', in which CMD (a shell, pytest) can make testbeds"
         )
 
 

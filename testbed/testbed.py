@@ -129,8 +129,8 @@ class Testbed(Layout):
                 self._make(self._inside(name, "sh"), line)
         except BedError:
             print(
-                f"testbed: warning: may not choose TCP congestion control '{self.cc}' here; the"
-                " hosts keep the kernel's default",
+                f"testbed: warning: the hosts may not choose TCP congestion control '{self.cc}', so they keep"
+                " the kernel's default",
                 file=sys.stderr,
             )
 
@@ -260,7 +260,7 @@ class Testbed(Layout):
         elif how == "reset":
             self._reset(port, host)
         else:
-            raise BedError(f"no such cut '{how}': {', '.join(WAYS_TO_CUT)}")
+            raise BedError(f"there is no cut '{how}' (there are {', '.join(WAYS_TO_CUT)})")
 
     def _refuse(self, rail: Rail, host: int, by: str = "", what: str = "") -> None:
         nft = self._inside(self.namespace(host), tool("nft"), "-f", "-")
@@ -303,7 +303,7 @@ class Testbed(Layout):
         With `to` those by IPv4 that go to this host alone.
         """
         if not 0 <= percent <= 100:
-            raise BedError("loss is a percentage, 0 to 100")
+            raise BedError("loss must be a percentage from 0 to 100")
         millionths = round(percent * 10000)
         # nft refuses a comparison that always holds
         match = "" if percent == 100 else f"numgen random mod 1000000 < {millionths}"

@@ -209,7 +209,7 @@ def test_with_as_an_ordinary_user(anywhere: Path) -> None:
     assert "200 mbit" in done.stdout and "table netdev cut_eth0_h1" in done.stdout
     # it continues without the congestion control, and reports that once
     assert [line for line in done.stderr.splitlines() if "nosuch" in line] == [
-        "testbed: warning: may not choose TCP congestion control 'nosuch' here; the hosts keep"
+        "testbed: warning: the hosts may not choose TCP congestion control 'nosuch', so they keep"
         " the kernel's default"
     ]
     assert no_traces(prefix) == {}
