@@ -1073,7 +1073,7 @@ BALANCER = str(Path(RUN).with_name("balancer"))
         (["--rail", "eth0=1gbit", "--rail", "eth1=none"], "every rail needs a rate"),
         (["--change", "eth2=1gbit"], "--change 'eth2=1gbit': give NAME=RATE, of eth0, eth1"),
         (["--change", "eth1=slow"], "--change: bad rate 'slow'"),
-        (["--on", "4"], "hosts are 0 to 3"),
+        (["--on", "4"], "there is no such host (there are 0 to 3)"),
         (["--size", "1X"], "'1X' is no size"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -23,7 +23,7 @@ NEVER = "never"
 # the paper's results, with which the tables are compared
 PAPER = [
     "Nezha (the paper): two TCP networks are cold up to 128 KB on 2 nodes and 512 KB on 6, and in",
-    "the hot state 34% to 84% better than one on 4 nodes (§V-B, Fig. 5); on two like networks each",
+    "the hot state 34% to 84% better than one on 4 nodes (§V-B, Fig. 5); on two equal networks each",
     "carries half (§V-B1, Fig. 6). §IV-C has the policy; how fast it converges it does not say.",
 ]
 
@@ -64,10 +64,11 @@ def _phases(results: Balance) -> list[str]:
     return [
         *_lines("through the change", rows),
         "",
-        "settled: operations until within 3% of the phase's final time; near best: within 5% of",
-        f"the best fixed split's; both by the medians of the next {WINDOW} and {FAR}. lost: what the",
-        "final speed would have done more, in operations. final: the median of the last quarter.",
-        f"carries: of what rank 0 sent. A change takes {_change_time(results)} ms to make.",
+        "settled: how many operations it took until they were within 3% of the phase's final time; near",
+        "best: until they were within 5% of the best fixed split's time; both by the medians of the next",
+        f"{WINDOW} and {FAR} operations. lost: how many operations more the final speed would have done.",
+        "final: the median of the last quarter. carries: the rail's part of what rank 0 sent. A change",
+        f"takes {_change_time(results)} ms to make.",
     ]
 
 

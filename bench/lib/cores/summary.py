@@ -37,17 +37,17 @@ from lib.shared.results import (
 from lib.shared.units import size_text
 
 NOTES = f"""\
-MB/s: the size over the p50 of the rank where it is largest, MB = 10^6 bytes; the median of the runs,
-and the slowest and the fastest one. The wire limit: each rank sends 2 (n - 1) / n of the size at the
-sum of the rails' rates, whichever of them a peer uses; TCP can use {TCP_CEILING:.3f} of it.
-CPU: of all ranks' processes together, for each GiB of the message. Busy cores: at work for any process
-or the kernel while operations were timed, of those that this program may use; a rank that waits by
-yielding is at work, too.
-iperf3: what a ring carries in which each host sends to the next one by all rails, as the speed that a
-message would have at that rate. Rails of more than 10 Gbit/s have several connections if there are
-cores for them. A reference, and no bound.
-All have as many operations before the clock runs: {LEARNING} of less than 8 MiB, then 3, of 16 MiB or
-more 2.
+MB/s: the size divided by the largest p50 of any rank; MB = 10^6 bytes. It is the median of the runs,
+followed by the slowest and the fastest run. The wire limit: each rank sends 2 (n - 1) / n of the size
+at the sum of the rails' rates, whichever rails a peer uses; TCP can use {TCP_CEILING:.3f} of it.
+CPU: the time of all ranks' processes together, for each GiB of the message. Busy cores: how many of the
+cores that this program may use were at work, for any process or the kernel, while operations were
+timed. A rank that waits by yielding is at work, too.
+iperf3: the speed that a message would have at the rate that a ring carries in which each host sends to
+the next one by all rails. Rails of more than 10 Gbit/s have several connections if there are cores for
+them. This speed is a reference, and not a bound.
+All peers run the same number of operations before the clock runs: {LEARNING} of less than 8 MiB, 3 of 8
+MiB or more, and 2 of 16 MiB or more.
 {MARK_NOTE}"""
 
 

@@ -112,11 +112,11 @@ class Ddp:
 # ---- the tables -------------------------------------------------------------------------------
 
 NOTES = """\
-step: over runs the median of their median steps, of rank 0; p25 to p75: of all steps that count. of a, of
-b: how many times as fast. Steps at the beginning, of which there are {warm_up}, do not count. Cut: the
-second rail of one host loses its carrier in mid-epoch. took: the step during which that was, and the next
-one; expected: what these take if the first goes on at the rate of one rail at once; beyond: what the cut
-cost beside that. {net}"""
+step: the median over all runs of a run's median step at rank 0; p25 to p75: of all steps that count. of a,
+of b: how many times as fast as these. The first {warm_up} steps do not count. Cut: the second rail of one
+host loses its carrier in mid-epoch. took: the time of the step during which the carrier was lost and of
+the next step; expected: the time of these steps if the first one went on at once at the rate of one rail;
+beyond: what the cut cost in addition. {net}"""
 
 
 def table(results: Ddp) -> str:

@@ -155,13 +155,13 @@ class Outage:
 
 
 NOTES = f"""\
-MB/s: size over the mean time of an operation at rank 0, MB = 10^6 bytes; before: on all rails, cut:
-in the later half of the outage, healed: of the time after it.
-to {NEAR:.0%}: from the cut until {STEADY} operations begin that together reach {NEAR:.0%} of the rate in
-the later half of the outage. stall: how much longer it took until then than to move as much at that
-rate. back: from the heal until they reach {NEAR:.0%} of the rate before the cut.
-Connections that were reset may be made anew: cut is then the rate with them, where they are.
-Times are from when the command that cuts, or heals, is given, which takes some milliseconds."""
+MB/s: the size divided by the mean time of an operation at rank 0, MB = 10^6 bytes. before: on all
+rails; cut: in the later half of the outage; healed: after the outage.
+to {NEAR:.0%}: the time from the cut until {STEADY} operations begin that together reach {NEAR:.0%} of the
+rate in the later half of the outage. stall: how much longer the bytes until then took than they would
+take at that rate. back: the time from the heal until operations reach {NEAR:.0%} of the rate before the
+cut. If connections that were reset are made again, cut is the rate with these connections.
+Times begin when the command that cuts, or heals, is given, which takes some milliseconds."""
 
 
 def table(results: Outage) -> str:

@@ -13,12 +13,12 @@ from lib.shared.summary import columns
 from lib.shared.units import time_text
 
 NOTES = f"""\
-Times: p50 of the rank where it is largest; over runs that took turns the median, and in brackets
-the least and the most. Wire limit: by the switch each host sends the message once, by TCP
-2 (n - 1) / n of it, and over both rails what they take if they end together. Headers leave
-{SWITCH_CEILING:.3f} of it to the switch and {TCP_CEILING:.3f} to TCP. xTCP: how many times as fast as
-TCP, and what the ratio of the wire limits allows. The switch: CPU seconds by GiB, and frames by
-second while it is busy, of what it receives; of two switches together.
+Times: the largest p50 of any rank; the median over runs that took turns, and in brackets the least and
+the most. Wire limit: with the switch each host sends the message once, and by TCP 2 (n - 1) / n of it.
+For both rails it is the time that they take if they end together. Headers leave {SWITCH_CEILING:.3f} of
+the limit to the switch and {TCP_CEILING:.3f} to TCP. xTCP: how many times as fast as TCP, and how many
+times the wire limits allow. The switch: CPU seconds for each GiB that it receives, and frames that it
+receives in a second while it is busy; of two switches together.
 {MARK_NOTE}"""
 
 

@@ -108,7 +108,7 @@ def table(results: Results, comparisons: Sequence[Comparison]) -> str:
     legend = [f"{config.key}  {config.label}" for config in results.configs]
     title = f"{results.title()}; {results.machine['cores']} cores"
     notes = [
-        "Times: p50 of the rank where it is largest, the median of the runs. "
+        "Times: the largest p50 of any rank, as the median of the runs. "
         f"CPU: time of all ranks. {MARK_NOTE}",
         *stolen.note([results]),
     ]

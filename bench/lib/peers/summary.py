@@ -29,16 +29,16 @@ from lib.shared.units import size_text
 COPIED_IN_PARTS = ["allgather", "reduce_scatter", "alltoall", "gather"]
 SMALL = 1 << 16  # bytes; up to here CPU time is told by the operation, above by the GiB
 NOTES = f"""\
-p50: of the rank where it is largest. The wire limit is at the sum of all rails' rates, whichever a
-peer uses; TCP can use {TCP_CEILING:.3f} of it. Each table says what follows from it for its collective.
-MB/s: the whole vector over p50, MB = 10^6 bytes. GiB: of the whole vector. CPU: of all ranks'
-processes together, while they wait too; not what the kernel does for them on cores that are idle or
-another's.
-All have as many operations before the clock runs: {LEARNING} allreduces of less than 8 MiB, by which
-nezha learns; else 10, of a whole vector of 1 MiB or more 3, of 16 MiB or more 2.
-The best peer is the best of those that are in the table. Open MPI yields, as ranks may have to share
-cores; ompi-spin, by name, does not. Without parts that it is told, Open MPI takes rails for alike:
-hosts' interfaces here are, but for the shapers behind them.
+p50: the largest p50 of any rank. The wire limit is the sum of all rails' rates, whichever rails a peer
+uses; TCP can use {TCP_CEILING:.3f} of it. Each table says what the limit means for its collective.
+MB/s: the whole vector divided by p50, MB = 10^6 bytes. GiB: of the whole vector. CPU: the time of all
+ranks' processes together, also while they wait, but without what the kernel does for them on cores that
+are idle or run another process.
+All peers run the same number of operations before the clock runs: {LEARNING} allreduces of less than 8
+MiB, by which nezha learns; otherwise 10, or 3 if the whole vector has 1 MiB or more, or 2 from 16 MiB on.
+The best peer is the best one in the table. Open MPI yields, because ranks may have to share cores;
+ompi-spin does not. If it is not told the rails' parts, Open MPI takes all rails for equal. The hosts'
+interfaces are equal here, except for the shapers behind them.
 {MARK_NOTE}"""
 
 

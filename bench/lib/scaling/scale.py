@@ -213,15 +213,15 @@ class Scaling:
 
 
 NOTES = """\
-nezha runs on all rails, Gloo on the one that is named with it. Of start-up costs: the ranks' median
-/ the rank that has most; over runs the median. Memory, files and threads: what was added from the
-start of the program until all ranks had run one operation of the first size; from 4 KiB on, where
-the load balancer learns (auto), rank 0 connects to all others beside that. The kernel's memory of
-sockets is not in it. Gloo's file store looks again every 10 ms. p50: of the rank where it is largest.
-Extrapolated: a constant and a part that grows as the form, fitted by least squares to the rank that
-has most, of CPU times to the median; the form is the one that best tells points it was not fitted
-to. off by: what the fit misses the points by, root mean square, in parts of their mean. All ranks
-share this machine's cores: wall times of many ranks are theirs, not a cluster's, and not
+nezha runs on all rails, Gloo on the one that is named with it. Start-up costs are given as the ranks'
+median / the rank that has most, each as the median over runs. Memory, files and threads: what was
+added from the start of the program until all ranks had run one operation of the first size. From 4 KiB
+on, where the load balancer learns (auto), rank 0 also connects to all other ranks. The kernel's memory
+of sockets does not count. Gloo's file store looks again every 10 ms. p50: the largest p50 of any rank.
+Extrapolated: the fit is a constant and a part that grows as the form, by least squares, to the rank that
+has most, or to the median for CPU times. The form is the one that best predicts points to which it was
+not fitted. off by: the root mean square of what the fit misses, in parts of the points' mean. All ranks
+share this machine's cores, so wall times of many ranks are this machine's, not a cluster's, and are not
 extrapolated. CPU times, memory and counts are a rank's own."""
 
 

@@ -131,7 +131,7 @@ def note_of(rows: Sequence[dict]) -> list[str]:
     if any(stolen):
         notes.append(
             f"CPU time stolen by this machine's host: {_median_and_worst(stolen)};"
-            " --most-stolen has such runs made again."
+            " with --most-stolen such runs are repeated."
         )
     if others:
         notes.append(f"Other processes took {_median_and_worst(others)} of the CPU time.")

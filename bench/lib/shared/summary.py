@@ -101,11 +101,11 @@ def _part_of_sum(results: Results) -> list[str]:
 
 def _notes(results: Results) -> list[str]:
     runs = f"; the median of {results.repeat} runs" if results.repeat > 1 else ""
-    notes = [f"p50: of the rank where it is largest{runs}."]
+    notes = [f"p50: the largest of any rank{runs}."]
     notes += results.about.notes()
     if results.about.has_data:
         whole = "the whole vector" if results.about.has_blocks else "size"
-        notes.append(f"MB/s: {whole} over p50, MB = 10^6 bytes.")
+        notes.append(f"MB/s: {whole} divided by p50, MB = 10^6 bytes.")
     if _limited(results):
         notes.append(
             f"The wire limit: {results.about.busiest} at its rails' rates; TCP can use"

@@ -131,13 +131,13 @@ class Training:
 # ---- the table --------------------------------------------------------------------------------
 
 NOTES = """\
-step: the median step of the rank where it is largest, over runs the median; p25 to p75 likewise. alone:
-the same allreduces without computation. hidden: what of that took place during computation. exposed: the
+step: the largest median step of any rank, as the median over runs; p25 to p75 likewise. alone: the same
+allreduces without computation. hidden: the part of alone that took place during computation. exposed: the
 step without its computation. of one rail, of Gloo: how many times as fast as the same library on one rail,
 and as Gloo on the same rails. law: time = rest + communication / rails, where both come from the run on one
-rail; off: by how much the step is longer. c: the computation alone is longer than the law. Table IV: how
-many times as fast the paper's training was than on one NIC. Gloo with several rails: a context for each,
-and operations take turns (as PyTorch does with GLOO_SOCKET_IFNAME=eth0,eth1)."""
+rail; off: how much longer the step is. c: the computation alone takes longer than the law. Table IV: how
+many times as fast the paper's training was as on one NIC. Gloo with several rails has a context for each
+rail, and operations take turns (as PyTorch does with GLOO_SOCKET_IFNAME=eth0,eth1)."""
 
 
 def table(results: Training) -> str:
