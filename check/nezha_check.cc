@@ -16,6 +16,7 @@
 #include "check/reach.h"
 #include "check/report.h"
 #include "check/server.h"
+#include "common/command_line/command_line.h"
 #include "common/standard_descriptors.h"
 
 namespace nezha::check {
@@ -133,7 +134,7 @@ int meet_and_check(const Options& options) {
   try {
     const auto wanted = wanted_rails(options.rails);
     if (absl::IsInvalidArgument(wanted.status())) {
-      throw bench::UsageError(std::string(wanted.status().message()));
+      throw UsageError(std::string(wanted.status().message()));
     }
     if (!wanted.ok()) fail(wanted.status());
     for (const std::string& rail : wanted->skipped) {
@@ -155,9 +156,8 @@ int run(int argc, char** argv) {
     options = parse_options(argc, argv);
     if (!options) return std::fflush(stdout) == 0 ? 0 : 1;
     return meet_and_check(*options);
-  } catch (const bench::UsageError& error) {
-    std::fprintf(stderr, "nezha-check: %s\nTry nezha-check --help.\n", error.what());
-    return 2;
+  } catch (const UsageError& error) {
+    return refuse_usage("nezha-check", error);
   } catch (const std::exception& error) {
     const std::string who =
         options ? absl::StrCat("rank ", options->rank, " of ", options->size, ": ") : "";

@@ -9,9 +9,6 @@
 namespace nezha::check {
 namespace {
 
-using bench::OptionTable;
-using bench::UsageError;
-
 constexpr const char* kIntroduction =
     "nezha-check - tests the networks of a job before it is run\n"
     "\n"

@@ -18,7 +18,7 @@ struct Options : bench::Rendezvous {
 
 // Reads the command line, and completes it from the environment. Makes the shared path, if one is
 // given. Returns nothing if the user asked for the help or the version, which has then been
-// printed. Throws bench::UsageError.
+// printed. Throws UsageError.
 std::optional<Options> parse_options(int argc, char** argv);
 
 }  // namespace nezha::check

@@ -16,6 +16,7 @@
 #include "bench/measurement/report.h"
 #include "bench/measurement/start_up.h"
 #include "bench/measurement/training_trace.h"
+#include "common/command_line/command_line.h"
 #include "common/standard_descriptors.h"
 
 namespace nezha::bench {
@@ -143,8 +144,7 @@ int benchmark_main(int argc, char** argv, const Dialect& dialect, const Connect&
     options = parse_options(argc, argv, dialect);
     flush_output();
   } catch (const UsageError& error) {
-    std::fprintf(stderr, "%s: %s\nTry %s --help.\n", program, error.what(), program);
-    return 2;
+    return refuse_usage(program, error);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s: %s\n", program, error.what());
     return 1;

@@ -28,8 +28,8 @@ std::vector<double> to_numbers(const std::string& text, bool may_be_0) {
     double number = 0;
     const bool is_number = absl::SimpleAtod(part, &number) && std::isfinite(number);
     if (!is_number || number < 0 || (number == 0 && !may_be_0)) {
-      throw UsageError(absl::StrCat("'", part, "' is not a ",
-                                    may_be_0 ? "number of 0 or more" : "positive number"));
+      throw BadValue(absl::StrCat("'", part, "' is not a ",
+                                  may_be_0 ? "number of 0 or more" : "positive number"));
     }
     numbers.push_back(std::abs(number));
   }
@@ -52,9 +52,9 @@ size_t to_count(const std::string& text) {
   if (has_unit && absl::SimpleAtoi(digits, &number) && number > 0 && number <= kMost / unit) {
     return number * unit;
   }
-  throw UsageError("'" + text +
-                   "' is not a whole number from 1 to 1024G, plain or with K, M or G (or k, Ki and"
-                   " so on)");
+  throw BadValue("'" + text +
+                 "' is not a whole number from 1 to 1024G, plain or with K, M or G (or k, Ki and"
+                 " so on)");
 }
 
 std::vector<size_t> to_counts(const std::string& text) {
@@ -69,16 +69,16 @@ bool is_one_of(const std::string& text, const std::vector<std::string>& known) {
 
 std::string one_of(const std::string& text, const std::vector<std::string>& known) {
   if (is_one_of(text, known)) return text;
-  throw UsageError("unknown" + suggestion(text, known, "'", "'") + " (there are " +
-                   absl::StrJoin(known, ", ") + ")");
+  throw BadValue("unknown" + suggestion(text, known, "'", "'") + " (there are " +
+                 absl::StrJoin(known, ", ") + ")");
 }
 
 // The name of a type or an operation. Another library may lack what nezha has.
 std::string one_of_theirs(const std::string& text, const std::vector<std::string>& theirs,
                           const std::vector<std::string>& all, const Dialect& dialect) {
   if (!is_one_of(text, theirs) && is_one_of(text, all)) {
-    throw UsageError("the library that " + dialect.program +
-                     " measures does not have it (there are " + absl::StrJoin(theirs, ", ") + ")");
+    throw BadValue("the library that " + dialect.program +
+                   " measures does not have it (there are " + absl::StrJoin(theirs, ", ") + ")");
   }
   return one_of(text, theirs);
 }
@@ -390,7 +390,7 @@ void complete_for_collective(Options& o, const Dialect& dialect) {
 std::vector<double> to_shares(const std::string& text) {
   std::vector<double> shares = to_numbers(text, true);
   if (std::all_of(shares.begin(), shares.end(), [](double share) { return share == 0; })) {
-    throw UsageError(absl::StrCat("'", text, "': no share is positive"));
+    throw BadValue(absl::StrCat("'", text, "': no share is positive"));
   }
   return shares;
 }

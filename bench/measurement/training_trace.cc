@@ -10,7 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "bench/meeting/command_line.h"
+#include "common/command_line/command_line.h"
 
 namespace nezha::bench {
 namespace {

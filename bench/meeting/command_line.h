@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options of a program's command line: a table of them, which is also the help.
+// The options of a benchmark program, or of nezha-check: a table of them, which is also the help.
 #pragma once
 
 #include <functional>
 #include <limits>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -12,30 +11,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/command_line/command_line.h"
 
 namespace nezha::bench {
-
-// A command line that cannot be carried out. The program exits with status 2.
-class UsageError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
-struct Option {
-  char letter;        // 0: it has none
-  std::string name;   // empty: the entry is only a heading of the help
-  std::string value;  // what the help calls the value; empty: it takes none
-  std::string help;
-  std::function<void(const std::string&)> set;
-};
-using OptionTable = std::vector<Option>;
 
 // Calls the setters of the options that the command line has, and returns the words that are not
 // options. Throws UsageError, which names the option.
 std::vector<std::string> apply(const OptionTable& table, int argc, char** argv);
 
-// Calls `set` with the value of an environment variable that is set and not empty. A UsageError of
-// the setter is thrown on with the variable's name.
+// Calls `set` with the value of an environment variable that is set and not empty. Throws
+// UsageError with the variable's name if the setter refuses the value.
 void from_environment(const char* name, const std::function<void(const std::string&)>& set);
 
 // Prints the table's part of the help.
@@ -45,14 +30,14 @@ void print_options(const OptionTable& table);
 std::string suggestion(const std::string& name, const std::vector<std::string>& known,
                        absl::string_view before, absl::string_view after);
 
-// The setters throw UsageError with only the reason; their caller knows the option's name.
+// These throw BadValue.
 template <typename T>
 T to_number(const std::string& text, T least, T most = std::numeric_limits<T>::max()) {
   T number{};
   if (absl::SimpleAtoi(text, &number) && number >= least && number <= most) return number;
   std::string wanted = absl::StrCat("a whole number of at least ", least);
   if (most != std::numeric_limits<T>::max()) absl::StrAppend(&wanted, " and at most ", most);
-  throw UsageError("not " + wanted);
+  throw BadValue("not " + wanted);
 }
 
 absl::Duration to_duration(const std::string& text);

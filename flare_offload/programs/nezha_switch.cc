@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// nezha-switch: an aggregation switch on an ordinary host. usage() below says how it is run.
-#include <fcntl.h>
-#include <getopt.h>
+// nezha-switch: an aggregation switch on an ordinary host. kUsage below says how it is run.
 #include <poll.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -9,8 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <cstdio>
-#include <exception>
 #include <fstream>
 #include <limits>
 #include <memory>
@@ -21,17 +17,17 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "common/cpus.h"
-#include "common/standard_descriptors.h"
+#include "flare_offload/programs/service.h"
 #include "flare_offload/switchd/control.h"
 #include "flare_offload/switchd/server.h"
-#include "nezha/version.h"
 
 namespace nezha::flare {
 namespace {
+
+constexpr const char* kProgram = "nezha-switch";
 
 constexpr absl::string_view kUsage = R"(Usage: nezha-switch --listen ADDRESS:PORT [OPTIONS]
 
@@ -80,98 +76,34 @@ absl::StatusOr<std::string> contents(const std::string& path) {
   return text.str();
 }
 
-absl::Status set_memory(absl::string_view text, Options& options) {
-  constexpr uint32_t kMost = 1 << 20;
-  uint32_t mebibytes = 0;
-  if (!absl::SimpleAtoi(text, &mebibytes) || mebibytes == 0 || mebibytes > kMost) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--memory '", text, "': a number of MiB, 1 to ", kMost));
-  }
-  options.memory = size_t{mebibytes} << 20;
-  return absl::OkStatus();
+void check(const Options& o) {
+  const bool has_control = o.control.family() != AF_UNSPEC;
+  if (o.listen.family() == AF_UNSPEC) throw UsageError("--listen is missing");
+  if (has_control == o.secret.empty()) throw UsageError("--control and --secret go together");
+  if (!has_control && o.sessions.empty()) throw UsageError("--session is missing, or --control");
 }
 
-absl::Status set_threads(absl::string_view text, Options& options) {
-  if (absl::SimpleAtoi(text, &options.threads) && options.threads >= 1 &&
-      options.threads <= Server::kMaxThreads) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("--threads '", text, "': a number, 1 to ", Server::kMaxThreads));
-}
-
-absl::Status set_address(absl::string_view option, absl::string_view text, Address& to) {
-  absl::StatusOr<Address> address = Address::parse(text);
-  if (address.ok()) to = *address;
-  return address.ok()
-             ? absl::OkStatus()
-             : absl::InvalidArgumentError(absl::StrCat(option, ": ", address.status().message()));
-}
-
-absl::Status check(const Options& options) {
-  const bool has_control = options.control.family() != AF_UNSPEC;
-  if (options.listen.family() == AF_UNSPEC)
-    return absl::InvalidArgumentError("--listen is missing");
-  if (has_control == options.secret.empty())
-    return absl::InvalidArgumentError("--control and --secret go together");
-  if (!has_control && options.sessions.empty())
-    return absl::InvalidArgumentError("--session is missing, or --control");
-  return absl::OkStatus();
-}
-
-// kCancelled: the help or the version has been printed. Other errors are about the command line.
-absl::StatusOr<Options> parse_options(int argc, char** argv) {
-  enum { kListen = 256, kControl, kSecret, kSession, kMemory, kThreads, kHelp, kVersion };
-  const option known[] = {{"listen", required_argument, nullptr, kListen},
-                          {"control", required_argument, nullptr, kControl},
-                          {"secret", required_argument, nullptr, kSecret},
-                          {"session", required_argument, nullptr, kSession},
-                          {"memory", required_argument, nullptr, kMemory},
-                          {"threads", required_argument, nullptr, kThreads},
-                          {"help", no_argument, nullptr, kHelp},
-                          {"version", no_argument, nullptr, kVersion},
-                          {}};
-  Options options;
-  opterr = 0;
-  for (int found = 0; (found = getopt_long(argc, argv, ":", known, nullptr)) != -1;) {
-    absl::Status status;
-    switch (found) {
-      case kListen:
-        status = set_address("--listen", optarg, options.listen);
-        break;
-      case kControl:
-        status = set_address("--control", optarg, options.control);
-        break;
-      case kSecret:
-        options.secret = optarg;
-        break;
-      case kSession:
-        options.sessions.emplace_back(optarg);
-        break;
-      case kMemory:
-        status = set_memory(optarg, options);
-        break;
-      case kThreads:
-        status = set_threads(optarg, options);
-        break;
-      case kHelp:
-        std::fputs(absl::StrCat(kUsage, kSessionFormat, "\n", kStatisticsFormat).c_str(), stdout);
-        return absl::CancelledError();
-      case kVersion:
-        std::puts("nezha-switch " NEZHA_VERSION);
-        return absl::CancelledError();
-      case ':':
-        return absl::InvalidArgumentError(absl::StrCat(argv[optind - 1], " needs a value"));
-      default:
-        return absl::InvalidArgumentError(absl::StrCat("unknown option '", argv[optind - 1], "'"));
-    }
-    if (!status.ok()) return status;
-  }
-  if (optind < argc) {
-    return absl::InvalidArgumentError(absl::StrCat("unexpected '", argv[optind], "'"));
-  }
-  if (absl::Status status = check(options); !status.ok()) return status;
-  return options;
+// The table has no help: kUsage is the help.
+Options parse_options(int argc, char** argv) {
+  Options o;
+  constexpr int kMostMebibytes = 1 << 20;
+  const auto to_memory = [](const std::string& text) {
+    return static_cast<size_t>(to_number(text, "a number of MiB, 1 to ", kMostMebibytes)) << 20;
+  };
+  read_service_options(
+      kProgram, absl::StrCat(kUsage, kSessionFormat, "\n", kStatisticsFormat),
+      {{0, "listen", "ADDRESS:PORT", "",
+        [&](const auto& v) { o.listen = to_address("--listen", v); }},
+       {0, "control", "ADDRESS:PORT", "",
+        [&](const auto& v) { o.control = to_address("--control", v); }},
+       {0, "secret", "FILE", "", [&](const auto& v) { o.secret = v; }},
+       {0, "session", "FILE", "", [&](const auto& v) { o.sessions.push_back(v); }},
+       {0, "memory", "MIB", "", [&](const auto& v) { o.memory = to_memory(v); }},
+       {0, "threads", "N", "",
+        [&](const auto& v) { o.threads = to_number(v, "a number, 1 to ", Server::kMaxThreads); }}},
+      argc, argv);
+  check(o);
+  return o;
 }
 
 absl::StatusOr<std::unique_ptr<Server>> make_server(const Options& options) {
@@ -196,23 +128,6 @@ absl::StatusOr<std::unique_ptr<Control>> make_control(const Options& options, Se
   const absl::StatusOr<Secret> secret = read_secret(options.secret);
   if (!secret.ok()) return secret.status();
   return Control::listen(options.control, *secret, server);
-}
-
-// A descriptor that receives these signals, so that they interrupt nothing, not even threads that
-// start later.
-absl::StatusOr<int> receive_signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&set, signal);
-  sigprocmask(SIG_BLOCK, &set, nullptr);
-  const int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-  if (fd < 0) return absl::ErrnoToStatus(errno, "making a descriptor for signals");
-  return fd;
-}
-
-void print(const std::string& line) {
-  std::puts(line.c_str());
-  std::fflush(stdout);
 }
 
 // In milliseconds, as poll() takes it.
@@ -254,35 +169,20 @@ absl::Status run(const Options& options) {
   return serve(**server, control->get(), *signals);
 }
 
-void print_error(absl::string_view message) {
-  std::fputs(absl::StrCat("nezha-switch: ", message, "\n").c_str(), stderr);
-}
-
-int run(int argc, char** argv) {
-  const absl::StatusOr<Options> options = parse_options(argc, argv);
-  if (absl::IsCancelled(options.status())) return 0;
-  if (!options.ok()) {
-    print_error(absl::StrCat(options.status().message(), "\nTry nezha-switch --help."));
-    return 2;
+absl::Status run(int argc, char** argv) {
+  const Options options = parse_options(argc, argv);
+  try {
+    return run(options);
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(
+        "no memory is left; a smaller --memory or smaller sessions");
   }
-  const absl::Status status = run(*options);
-  if (!status.ok()) print_error(status.message());
-  return status.ok() ? 0 : 1;
 }
 
 }  // namespace
 }  // namespace nezha::flare
 
 int main(int argc, char** argv) {
-  nezha::occupy_standard_descriptors();
-  // The sessions go on when nobody reads the output any more.
-  std::signal(SIGPIPE, SIG_IGN);
-  try {
-    return nezha::flare::run(argc, argv);
-  } catch (const std::bad_alloc&) {
-    std::fputs("nezha-switch: no memory is left; a smaller --memory or smaller sessions\n", stderr);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "nezha-switch: %s\n", error.what());
-  }
-  return 1;
+  return nezha::flare::run_service(nezha::flare::kProgram,
+                                   [&] { return nezha::flare::run(argc, argv); });
 }

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/meeting/command_line.h"
+#include "common/command_line/command_line.h"
 
 namespace nezha::bench {
 namespace {
