@@ -3,39 +3,36 @@
 
 #include <cstdio>
 
+#include "bench/meeting/option_values.h"
 #include "common/environment.h"
 #include "nezha/version.h"
 
 namespace nezha::check {
 namespace {
 
-constexpr const char* kIntroduction =
-    "nezha-check - tests the networks of a job before it is run\n"
-    "\n"
-    "usage: nezha-check [options]\n"
-    "\n"
-    "Run it on all hosts of the job, one process a rank, as the job itself is started. Each pair "
-    "of\n"
-    "ranks tests each rail that it has in common: whether a connection can be made in each\n"
-    "direction, and arrives at the right interface; how large the packets are that get through; "
-    "the\n"
-    "round trip; and the rate in each direction. Rank 0 prints a table, and what is wrong, "
-    "between\n"
-    "which ranks, and what to do about it. It needs a few seconds, and more with many hosts: each\n"
-    "host is in one pair at a time, and a pair takes about half a second for each rail. Of "
-    "several\n"
-    "ranks on a host one measures.\n";
+constexpr const char* kIntroduction = R"(nezha-check - tests the networks of a job before it is run
 
-constexpr const char* kTable =
-    "\n"
-    "A line of the table is a rail that is well between the pairs named there, with the largest\n"
-    "round trip and the lowest rates of them, or one pair of ranks where something is wrong. The\n"
-    "first value of two is of the way from the lower rank to the higher one. Times are in\n"
-    "microseconds, rates in Gbit/s (10^9 bits a second) of one connection's payload, packets in\n"
-    "bytes with the headers of IP.\n"
-    "\n"
-    "Exit status, the same on all ranks: 0 all is well; 1 something is wrong, or a rank has not\n"
-    "come. It is 2 on a rank whose command line is bad.\n";
+usage: nezha-check [options]
+
+Run it on all hosts of the job, one process a rank, as the job itself is started. Each pair of
+ranks tests each rail that it has in common: whether a connection can be made in each
+direction, and arrives at the right interface; how large the packets are that get through; the
+round trip; and the rate in each direction. Rank 0 prints a table, and what is wrong, between
+which ranks, and what to do about it. It needs a few seconds, and more with many hosts: each
+host is in one pair at a time, and a pair takes about half a second for each rail. Of several
+ranks on a host one measures.
+)";
+
+constexpr const char* kTable = R"(
+A line of the table is a rail that is well between the pairs named there, with the largest
+round trip and the lowest rates of them, or one pair of ranks where something is wrong. The
+first value of two is of the way from the lower rank to the higher one. Times are in
+microseconds, rates in Gbit/s (10^9 bits a second) of one connection's payload, packets in
+bytes with the headers of IP.
+
+Exit status, the same on all ranks: 0 all is well; 1 something is wrong, or a rank has not
+come. It is 2 on a rank whose command line is bad.
+)";
 
 OptionTable make_table(Options& o, bool& help, bool& version) {
   OptionTable table;

@@ -14,6 +14,7 @@
 #include "bench/measurement/rails_report.h"
 #include "bench/measurement/replay.h"
 #include "bench/measurement/report.h"
+#include "bench/measurement/shares.h"
 #include "bench/measurement/start_up.h"
 #include "bench/measurement/training_trace.h"
 #include "common/command_line/command_line.h"

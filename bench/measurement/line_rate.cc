@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "bench/measurement/shares.h"
 #include "nezha/errors.h"
 #include "nezha/interfaces.h"
 

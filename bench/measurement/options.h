@@ -82,19 +82,6 @@ struct Options : Rendezvous {
   bool rails_report = false;
 };
 
-// Shares as the command line has them, and back, which throws UsageError.
-std::string to_text(const std::vector<double>& shares);
-std::vector<double> to_shares(const std::string& text);
-
-// Whether the context finds rails by itself, so that it alone knows how many there are.
-bool has_auto(const std::vector<std::string>& rails);
-
-// Whether there is a share for each slice, or the number of slices is not known.
-bool fit(const std::vector<double>& shares, const std::vector<std::string>& rails);
-
-// The shares in words; if there are none, "learned", a 1 for each rail, or "not given".
-std::string shares_text(const Options& options);
-
 // Reads the command line, and completes it from the environment (take_from_environment). Makes the
 // shared path, if one is given. Returns nothing if the user asked for the help, the version or a
 // list of rails, which has then been printed. Throws UsageError.

@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "bench/measurement/shape.h"
+#include "bench/measurement/shares.h"
 #include "bench/meeting/json.h"
 
 namespace nezha::bench {

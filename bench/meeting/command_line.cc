@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/meeting/command_line.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/str_split.h"
-#include "common/port_range.h"
+#include "absl/strings/str_cat.h"
 #include "common/spelling.h"
 
 namespace nezha::bench {
@@ -61,36 +58,6 @@ std::string suggestion(const std::string& name, const std::vector<std::string>& 
                        absl::string_view before, absl::string_view after) {
   const auto meant = near_name(name, {known.begin(), known.end()});
   return meant ? absl::StrCat("; did you mean ", before, *meant, after, "?") : "";
-}
-
-absl::Duration to_duration(const std::string& text) {
-  absl::Duration duration;
-  if (!absl::ParseDuration(text, &duration)) {
-    throw BadValue("not a duration, such as 500ms or 2s");
-  }
-  if (duration <= absl::ZeroDuration()) throw BadValue("a duration must be positive");
-  if (duration > absl::Hours(24)) throw BadValue("a duration is at most a day, 24h");
-  return duration;
-}
-
-std::vector<std::string> to_names(const std::string& text) {
-  std::vector<std::string> names;
-  for (const auto part : absl::StrSplit(text, ',')) {
-    if (!names.empty() && !part.empty() && absl::ascii_isdigit(part.front())) {
-      absl::StrAppend(&names.back(), ",", part);
-    } else {
-      names.emplace_back(part);
-    }
-  }
-  if (std::count(names.begin(), names.end(), "") > 0) throw BadValue("an empty name");
-  return names;
-}
-
-std::string to_ports(const std::string& text) {
-  if (text.empty() || !PortRange::parse(text)) {
-    throw BadValue(std::string("not ") + PortRange::kMayBe);
-  }
-  return text;
 }
 
 }  // namespace nezha::bench

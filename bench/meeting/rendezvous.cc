@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "bench/meeting/option_values.h"
 #include "nezha/errors.h"
 #include "nezha/launch.h"
 

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a rank takes for the options that its command line does not have.
+#pragma once
+
+#include "bench/measurement/options.h"
+
+namespace nezha::bench {
+
+// Completes the options: from the environment, then by the program's own defaults. Throws
+// UsageError if the environment has a bad value.
+void take_defaults(const OptionTable& table, const Dialect& dialect, Options& o);
+
+}  // namespace nezha::bench
