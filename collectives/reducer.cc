@@ -17,7 +17,7 @@ absl::Status call(const ReduceFunction& function, void* out, const void* a, cons
   } catch (const std::exception& error) {
     return absl::InternalError(absl::StrCat(kThrew, "an exception: ", error.what()));
   } catch (...) {
-    return absl::InternalError(absl::StrCat(kThrew, "what is no std::exception"));
+    return absl::InternalError(absl::StrCat(kThrew, "something that is no std::exception"));
   }
   return absl::OkStatus();
 }

@@ -96,9 +96,7 @@ Cpus allowed_cpus() { return cpus_of(pthread_self()); }
 absl::Status bind_thread(pthread_t thread, const Cpus& cpus) {
   if (bind_as_far_as_possible(thread, Mask(cpus)) == cpus) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("the cores ", to_string(cpus),
-                   " are not all there, or are kept from the process; "
-                   "it may have ",
+      absl::StrCat("the cores ", to_string(cpus), " are not all open to the process; it may use ",
                    to_string(bind_as_far_as_possible(thread, all_cpus()))));
 }
 

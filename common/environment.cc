@@ -129,22 +129,23 @@ const std::vector<EnvironmentVariable>& environment_table() {
       {.name = "NEZHA_LOG",
        .kind = Kind::kChoice,
        .default_value = "warning",
-       .help = "What is logged, on standard error: messages of this level and of those after it. "
-               "warning tells of rails that are lost, that never come up and that return, info of "
-               "each context and of each link that is made, debug of each attempt to make a link "
-               "that fails and of each decision of the load balancer. A line begins with its time, "
-               "its level, and the rank, host and process that wrote it. What several contexts of "
-               "one process share is told without a rank if they are not one and the same rank. "
-               "Another process whose rank is not known yet is \"process\" and a number in a "
-               "message, and \"rank 2 of 4 (host, pid)\" later.",
+       .help =
+           "The level of the log on standard error: messages of this level and of the more severe "
+           "ones are written. warning reports rails that are lost, that never come up and that "
+           "return. info also reports each context and each link that is made. debug also reports "
+           "each failed attempt to make a link and each decision of the load balancer. A line "
+           "begins with its time, its level, and the rank, host and process that wrote it. A line "
+           "about something that several contexts of a process share names a rank only if all of "
+           "them have the same rank. A message calls another process \"process\" and a number "
+           "while its rank is not known, and \"rank 2 of 4 (host, pid)\" later.",
        .choices = {"trace", "debug", "info", "warning", "error", "critical", "off"}},
       {.name = "NEZHA_LOG_FILE",
        .kind = Kind::kLogFile,
-       .help = "The file that the log is appended to, in place of standard error. It is opened for "
-               "the first line. %r is the rank of the first context that the process has made or, "
-               "before there is one, the launcher's; a process that has no rank, such as "
-               "nezha-switch, is \"none\". A file that cannot be written is a warning on standard "
-               "error, where the log then goes."},
+       .help = "The file to which the log is appended, in place of standard error. nezha opens the "
+               "file for the first line. %r is the rank of the first context that the process has "
+               "made or, before there is one, the launcher's; in a process that has no rank, such "
+               "as nezha-switch, it is \"none\". If the file cannot be written, a warning and the "
+               "log go to standard error."},
       {.name = "NEZHA_RAILS",
        .kind = Kind::kList,
        .default_value = "auto",
@@ -154,114 +155,114 @@ const std::vector<EnvironmentVariable>& environment_table() {
       {.name = "NEZHA_PORTS",
        .kind = Kind::kPorts,
        .help = "The ports at which this process is reached, such as 20000-20100, for firewalls "
-               "(ContextOptions::ports): by TCP for tcp rails, by UDP for flare rails. Each rail "
-               "takes the first one that is free at its address. Connections are made from other "
-               "ports, which the kernel chooses. Not set: any ports."},
+               "(ContextOptions::ports). tcp rails use TCP, flare rails use UDP. Each rail takes "
+               "the first port that is free at its address. The kernel chooses the ports from "
+               "which connections are made. Not set: any ports."},
       {.name = "NEZHA_TIMEOUT",
        .kind = Kind::kDuration,
        .default_value = "30s",
-       .help = "The deadline of each operation that has none of its own, and of joining a context "
-               "(ContextOptions::timeout)."},
+       .help = "The deadline of each operation that has no deadline of its own, and of joining a "
+               "context (ContextOptions::timeout)."},
       {.name = "NEZHA_PLAN",
        .kind = Kind::kChoice,
        .default_value = "auto",
        .agreed = true,
-       .help =
-           "How one operation is spread over the rails (ContextOptions::plan): all its segments "
-           "over all rails, by the rates that they show; or a slice of the message for each "
-           "rail, cut by NEZHA_SHARES or as NEZHA_POLICY learns to; or whichever of these, and "
-           "of each rail alone, is best for messages of its size. Where NEZHA_SHARES are given, "
-           "and no plan, it is slice.",
+       .help = "How one operation is spread over the rails (ContextOptions::plan). stripe: all "
+               "rails share all segments of the message, by the rates that the rails show. slice: "
+               "each rail carries one slice of the message, whose length NEZHA_SHARES gives or "
+               "NEZHA_POLICY learns. auto: the load balancer chooses, for messages of each size, "
+               "among stripes, slices and each rail alone. If NEZHA_SHARES are given and no plan "
+               "is, the plan is slice.",
        .choices = {"stripe", "slice", "auto"}},
       {.name = "NEZHA_SHARES",
        .kind = Kind::kNumbers,
        .agreed = true,
-       .help =
-           "With the plan slice: the part of each message that each rail carries, on any scale, "
-           "in the order of the rails (ContextOptions::shares); a flare rail has none. A rail with "
-           "0 "
-           "is a spare for when the others fail. Not set: "
-           "equal parts, from which NEZHA_POLICY goes on."},
+       .help = "The part of each message that each rail carries with the plan slice, on any scale, "
+               "in the order of the rails (ContextOptions::shares). A flare rail has no share. A "
+               "rail with the share 0 is a spare for when the others fail. Not set: the parts are "
+               "equal at first, and NEZHA_POLICY changes them."},
       {.name = "NEZHA_POLICY",
        .kind = Kind::kChoice,
        .default_value = "model",
        .agreed = true,
        .help =
-           "How messages of each size come to be divided (ContextOptions::policy): by a model "
-           "of what each rail takes, as the Nezha paper has it, or not by what is learned, which "
-           "is also the default where shares are given. shuffle is for tests: at random.",
+           "How the load balancer finds the parts of messages of each size "
+           "(ContextOptions::policy). model: it learns a model of the time that each rail takes. "
+           "paper: it learns as the Nezha paper describes. none: it learns nothing; this is also "
+           "the default where shares are given. shuffle: it divides at random, for tests.",
        .choices = {"model", "paper", "none", "shuffle"}},
       {.name = "NEZHA_TABLE",
        .kind = Kind::kPath,
-       .help = "The file of rank 0's data length table (ContextOptions::table): read at the start, "
-               "if it is there, and written at the end."},
+       .help = "The file of rank 0's data length table (ContextOptions::table). nezha reads the "
+               "file at the start, if it is there, and writes it at the end."},
       {.name = "NEZHA_FLARE_SECRET",
        .kind = Kind::kPath,
-       .help =
-           "The file with the secret that a rail flare:INTERFACE@MANAGER has in common with its "
-           "nezha-manager."},
+       .help = "The file with the secret that the rail flare:INTERFACE@MANAGER shares with its "
+               "nezha-manager."},
       {.name = "NEZHA_ALGORITHM",
        .kind = Kind::kChoice,
        .default_value = "auto",
        .agreed = true,
-       .help = "The algorithm of each allreduce that chooses none "
-               "(AllreduceOptions::setAlgorithm), where it can serve. auto: by its size and the "
-               "number of ranks.",
+       .help = "The algorithm of each allreduce that chooses none itself "
+               "(AllreduceOptions::setAlgorithm), if that allreduce can use it. auto: nezha "
+               "chooses by the size and the number of ranks.",
        .choices = {"auto", "ring", "recursive-doubling", "halving-doubling", "direct", "bcube"}},
       {.name = "NEZHA_POLL",
        .kind = Kind::kNumber,
        .default_value = "100",
-       .help = "For how many microseconds after each event a caller that waits polls, before it "
-               "sleeps. More makes small messages faster where every process has a core to itself; "
-               "0 leaves the core to others at once. Read when the first context of the process "
-               "is made.",
+       .help = "How many microseconds a caller that waits polls after each event before it sleeps. "
+               "A larger number makes small messages faster where every process has a core to "
+               "itself; 0 leaves the core to others at once. nezha reads the value when the "
+               "process makes its first context.",
        .least = 0,
        .most = 1'000'000},
       {.name = "NEZHA_POLLING",
        .kind = Kind::kChoice,
        .default_value = "latency-first",
-       .help =
-           "How a caller waits for an operation (ContextOptions::polling). latency-first: in each "
-           "one it polls for NEZHA_POLL microseconds after whatever comes, and sleeps only then, "
-           "since to be woken takes longer than a small message does. The price is CPU time, up to "
-           "a core for each caller, though between two looks it yields to whoever wants that core; "
-           "in a long ring it polls only toward the end. cpu-first: it polls so in operations of "
-           "up to 16 KiB and in barriers, and sleeps at once in larger ones, and in a long ring "
-           "leaves what comes alone for twice as long. That leaves CPU time to other threads and "
-           "processes; the price is that larger operations may take longer.",
+       .help = "How a caller waits for an operation (ContextOptions::polling). latency-first: the "
+               "caller polls for NEZHA_POLL microseconds after each event before it sleeps, "
+               "because waking it takes longer than a small message does. In a long ring it polls "
+               "only toward the end. Polling costs CPU time, up to a core for each caller, though "
+               "the caller yields to whoever wants that core. cpu-first: the caller polls only in "
+               "operations of up to 16 KiB and in barriers. In larger operations it sleeps at "
+               "once, and in a long ring it leaves what comes alone for twice as long. That leaves "
+               "CPU time to other threads and processes, but larger operations may take longer.",
        .choices = {"latency-first", "cpu-first"}},
       {.name = "NEZHA_RAIL_THREADS",
        .kind = Kind::kChoice,
        .default_value = "auto",
-       .help =
-           "Whether rails have threads of their own, which move what is long: messages of 256 KiB "
-           "and more. auto: as many rails as there are cores for, where a process has two or more "
-           "of its own; the cores are those of the thread that makes the context, divided by the "
-           "ranks of its machine. 0: none has; the callers that wait do all. 1: each has one, on "
-           "the cores near to its NIC that are dealt out to it, as far as the kernel tells. A rail "
-           "that names cores (tcp:eth0?cpus=0-3,8) has such a thread in any case, on those.",
+       .help = "Whether rails have threads of their own, which move the data of messages of 256 "
+               "KiB and more. auto: as many rails have one as there are cores for, where a process "
+               "has two or more cores of its own; the cores are those of the thread that makes the "
+               "context, divided by the ranks of its machine. 0: no rail has one, and the callers "
+               "that wait move all data. 1: each rail has one, on the cores near to its NIC that "
+               "are dealt out to it, as far as the kernel tells. A rail that names cores "
+               "(tcp:eth0?cpus=0-3,8) always has a thread, on those cores.",
        .choices = {"auto", "0", "1"}},
       {.name = "NEZHA_RDMA_PINNED",
        .kind = Kind::kNumber,
-       .help = "How many bytes of memory the process registers with RDMA devices, beside those of "
-               "the connections. What is beyond that is copied, which is slower. 0: registers "
-               "nothing. Not set: three quarters of the process's limit of locked memory (ulimit "
-               "-l), or any number if it has none.",
+       .help =
+           "How many bytes of memory the process registers with RDMA devices at most, beside the "
+           "memory of the connections. Data in memory beyond that is copied, which is slower. 0: "
+           "the process registers nothing. Not set: the limit is three quarters of the process's "
+           "limit of locked memory (ulimit -l), or there is none if that has none.",
        .least = 0,
        .most = int64_t{1} << 50},
       {.name = "NEZHA_GLOO_COLLECTIVES",
        .kind = Kind::kChoice,
        .default_value = "nezha",
        .agreed = true,
-       .help = "What carries out the collectives of a program that libnezha_gloo.so is preloaded "
-               "into: nezha, or Gloo's own algorithms, which then send by nezha's device.",
+       .help = "What carries out the collectives of a program into which libnezha_gloo.so is "
+               "preloaded. nezha: nezha does. gloo: Gloo's own algorithms do, and send through "
+               "nezha's device.",
        .choices = {"nezha", "gloo"}},
       {.name = "NEZHA_CHECK_POINTERS",
        .kind = Kind::kChoice,
        .default_value = "0",
-       .help = "1: before an operation starts, all its memory is checked. What is not mapped, may "
-               "not be read or written, or is a GPU's is an error that says so. For debugging: it "
-               "adds about half a millisecond to each operation.",
+       .help = "1: nezha checks all memory of an operation before the operation starts. Memory "
+               "that is not mapped, that may not be read or written, or that belongs to a GPU is "
+               "an error, which says so. This is for debugging: it adds about half a millisecond "
+               "to each operation.",
        .choices = {"0", "1"}},
   };
   return table;
@@ -351,9 +352,9 @@ std::vector<std::string> parse_list(absl::string_view text) {
 std::string environmentHelp() {
   std::string text;
   append_wrapped(text,
-                 "The environment variables of nezha. What the program sets itself goes before "
-                 "them. An empty one counts as not set; an unknown name that begins with NEZHA_, "
-                 "or a value that a variable may not have, is an error.",
+                 "The environment variables of nezha. Values that the program sets itself take "
+                 "precedence over them. An empty variable counts as not set. An unknown name that "
+                 "begins with NEZHA_, or a value that a variable may not have, is an error.",
                  "");
   for (const EnvironmentVariable& variable : environment_table()) {
     absl::StrAppend(&text, "\n\n", variable.name);
@@ -364,9 +365,9 @@ std::string environmentHelp() {
                      variable.default_value.empty() ? "none" : variable.default_value, "."),
         "    ");
     append_wrapped(text,
-                   variable.agreed ? "The same on all ranks: rank 0's is taken by those that are "
-                                     "given none, and another one is an error."
-                                   : "Each rank may have its own.",
+                   variable.agreed ? "All ranks have the same value: ranks that are given none "
+                                     "take rank 0's, and a different value is an error."
+                                   : "Each rank may have a value of its own.",
                    "    ");
   }
   return text + "\n";

@@ -132,15 +132,15 @@ absl::Status complete_rank_and_size(int& rank, int& size) {
     take(size, found->size, "size");
     if (rank == -1 || size == -1) {
       const absl::string_view missing = rank == -1 ? "rank" : "size";
-      return bad(absl::StrCat("no ", missing, ": give ContextOptions::", missing,
-                              ", or start the ranks by a launcher that tells it (torchrun, mpirun,"
-                              " srun, horovodrun); the environment is of ",
-                              found->launcher.empty() ? "none that is known" : found->launcher));
+      return bad(absl::StrCat("the ", missing, " is not known: set ContextOptions::", missing,
+                              ", or start the ranks with a launcher that sets it (torchrun, mpirun,"
+                              " srun, horovodrun); the launcher of this environment is ",
+                              found->launcher.empty() ? "not known" : found->launcher));
     }
     absl::StrAppend(&sources, " from the environment of ", found->launcher);
   }
   if (rank >= 0 && rank < size) return absl::OkStatus();
-  return bad(absl::StrCat("rank ", rank, " of a context of ", size, " ranks", sources));
+  return bad(absl::StrCat("there is no rank ", rank, " in a context of ", size, " ranks", sources));
 }
 
 int launched_here(int size) {

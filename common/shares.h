@@ -15,8 +15,7 @@ namespace nezha {
 // `shares` names the source of the shares. Only slices take shares.
 inline std::string shares_without_slices(absl::string_view shares, absl::string_view plan) {
   return absl::StrCat(shares, " with the plan ", plan,
-                      ": shares are given to slices alone; name the plan slice, or give no shares: "
-                      "other plans learn theirs");
+                      ": only slices take shares; name the plan slice, or give no shares");
 }
 
 // `rails` counts the rails that consist of links. What a switch carries is no slice.

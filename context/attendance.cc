@@ -92,8 +92,8 @@ std::string Attendance::absent(uint32_t tag, uint64_t ordinal) const {
   std::vector<std::string> parts;
   if (!absent.empty()) {
     const bool is_full = absent.size() == kMaxAbsent;
-    parts.push_back(
-        tell_of(absent, is_full ? " not entered it, nor may others have" : " not entered it"));
+    parts.push_back(tell_of(
+        absent, is_full ? " not entered it, and others may not have either" : " not entered it"));
   }
   if (!silent.empty()) parts.push_back(tell_of(silent, " not answered"));
   return absl::StrJoin(parts, "; ");

@@ -40,9 +40,10 @@ absl::StatusOr<AutoRails> find_rails(const std::vector<std::string>& rails, spdl
   for (const std::string& word : rails) {
     if (word == "auto") continue;
     if (word.size() < 2 || word.front() != '!') {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "rails: '", word, "' beside auto; auto goes alone or with interfaces to leave ",
-          "out, such as auto,!eth0,!ib*"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("rails: '", word,
+                       "' cannot stand beside auto; name auto alone, or with interfaces to leave "
+                       "out, such as auto,!eth0,!ib*"));
     }
     unwanted.push_back(word.substr(1));
   }
@@ -54,7 +55,7 @@ absl::StatusOr<AutoRails> find_rails(const std::vector<std::string>& rails, spdl
     const std::string& name = choice.interface.name;
     if (choice.rail.empty()) {
       left.push_back(absl::StrCat(name, ": ", choice.why));
-      log.info("rails = auto: {} is left: {}", name, choice.why);
+      log.info("rails = auto: {} is left out: {}", name, choice.why);
       continue;
     }
     found.uris.push_back(uri_of(choice));

@@ -36,9 +36,9 @@ absl::StatusOr<Use> use_of(const GivenVector& input, const GivenVector& output, 
   const bool has_output = gives_block(op) || is_root;
   const Use use{has_input && input.is_set, has_output && output.is_set};
   const bool is_in_place = has_output && !gives_block(op);
-  if (has_input && !use.input && !is_in_place) return refused("no input; set one");
+  if (has_input && !use.input && !is_in_place) return refused("there is no input; set one");
   const bool needs_output = has_output && !(is_rooted && is_root && gives_block(op));
-  if (needs_output && !use.output) return refused("no output; set one");
+  if (needs_output && !use.output) return refused("there is no output; set one");
   return use;
 }
 
@@ -50,7 +50,8 @@ absl::StatusOr<Counts> counts_of(const GivenVector& vector, absl::string_view wh
   }
   if (vector.elements % ranks == 0) return Counts(ranks, vector.elements / ranks);
   return refused(absl::StrCat("the ", what, " has ", vector.elements,
-                              " elements, which are no equal blocks for ", ranks, " ranks"));
+                              " elements, which cannot be divided into equal blocks for ", ranks,
+                              " ranks; give a multiple of ", ranks, ", or counts"));
 }
 
 // Returns the counts that are known to a rank which sees only its own block.
@@ -93,22 +94,24 @@ absl::Status set_exchanged(const GivenVector& input, const GivenVector& output, 
   if (!blocks.ok()) return blocks.status();
   op.blocks = *blocks;
   if (traits(op.collective).is_length_known && op.elements != elements) {
-    return refused(
-        absl::StrCat("an input of ", op.elements, " elements and an output of ", elements));
+    return refused(absl::StrCat("the input has ", op.elements, " elements and the output has ",
+                                elements, "; give both the same number"));
   }
   if ((*sent)[rank] == (*received)[rank]) return absl::OkStatus();
-  return refused(absl::StrCat("this rank sends itself ", (*sent)[rank], " elements and gets ",
-                              (*received)[rank]));
+  return refused(absl::StrCat("by its counts this rank sends itself ", (*sent)[rank],
+                              " elements but receives ", (*received)[rank],
+                              " from itself; give the same count for both"));
 }
 
 // Returns an error if the vector has counts although it may not.
 absl::Status check_counts(const GivenVector& vector, absl::string_view what, bool is_block,
                           const Operation& op) {
   if (!vector.has_counts) return absl::OkStatus();
-  if (is_block) return refused(absl::StrCat("the ", what, " is a single block, and has counts"));
+  if (is_block)
+    return refused(absl::StrCat("the ", what, " is a single block, which takes no counts"));
   if (traits(op.collective).has_counts) return absl::OkStatus();
-  return refused(
-      absl::StrCat("the ", what, " has counts, which are for ", traits(op.collective).name, "v"));
+  return refused(absl::StrCat("the ", what, " has counts, but only ", traits(op.collective).name,
+                              "v takes counts"));
 }
 
 absl::Status set_blocks(const GivenVector& input, const GivenVector& output, const Use& use,

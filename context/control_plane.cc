@@ -195,7 +195,7 @@ void ControlPlane::create_coordinator() {
   for (const auto& [rank, lanes] : ready_) live &= lanes;
   const bool is_one = lanes() == 1 && live != 0;
   if (std::popcount((live | engines_) & ~alone()) < 2 && !is_one) {
-    options_.log->info("no two rails that all ranks have: no balancing");
+    options_.log->info("load balancing is off: the ranks have fewer than two rails in common");
     return;
   }
   LoadBalancer balancer(names_, make_policy(), other_ways());
@@ -208,8 +208,8 @@ void ControlPlane::create_coordinator() {
   if (!options_.table) return;
   const absl::Status resumed = coordinator_->resume(*options_.table);
   if (resumed.ok()) return;
-  options_.log->warn("{}: {}; it is left as it is, and this run starts anew", options_.table_path,
-                     std::string(resumed.message()));
+  options_.log->warn("{}: {}; nezha leaves the file unchanged, and learns anew",
+                     options_.table_path, std::string(resumed.message()));
   saves_ = false;
 }
 
@@ -306,8 +306,9 @@ void ControlPlane::regain_engine(int lane) {
 
 absl::Status ControlPlane::on_freeze(const control_message::Freeze& freeze) {
   if (is_recovering() || !contains(engines_, freeze.lane)) {
-    return absl::InvalidArgumentError(absl::StrCat("told to freeze lane ", freeze.lane,
-                                                   is_recovering() ? " in another recovery" : ""));
+    return absl::InvalidArgumentError(
+        absl::StrCat("it asks this rank to freeze lane ", freeze.lane,
+                     is_recovering() ? " during another recovery" : ", which is no engine"));
   }
   options_.log->info("engine {} is lost; the hosts go on without it",
                      names_[static_cast<size_t>(freeze.lane)]);
@@ -323,21 +324,24 @@ absl::Status ControlPlane::on_freeze(const control_message::Freeze& freeze) {
 
 absl::Status ControlPlane::on_recover(const control_message::Recover& recover) {
   if (!is_recovering() || recover.epoch != epoch_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("told to recover in epoch ", recover.epoch, ", in none or another"));
+    return absl::InvalidArgumentError(absl::StrCat("it asks this rank to recover in epoch ",
+                                                   recover.epoch,
+                                                   ", which is not the current recovery"));
   }
   size_t pieces = 0;
   for (const Repair& repair : recover.repairs) pieces += repair.pieces.size();
-  options_.log->info("recovery {}: {} operations go on without it, some of them in {} pieces",
-                     recover.epoch, recover.repairs.size(), pieces);
+  options_.log->info(
+      "recovery {}: {} operations go on without the engine, some of them in {} pieces",
+      recover.epoch, recover.repairs.size(), pieces);
   const int lane = std::exchange(recovering_, -1);
   set_awaited(follower_.is_waiting());
   return owner_.on_recover(lane, recover.epoch, recover.repairs);
 }
 
 std::string ControlPlane::why_frozen() const {
-  if (coordinator_ == nullptr) return "rank 0 is to say how it goes on without an engine";
-  return absl::StrCat("it goes on without an engine once rank ",
+  if (coordinator_ == nullptr)
+    return "rank 0 has not yet said how the operation goes on without an engine";
+  return absl::StrCat("the operation goes on without an engine once rank ",
                       absl::StrJoin(coordinator_->not_frozen(), ", "), " has answered");
 }
 
@@ -412,8 +416,9 @@ absl::Status ControlPlane::on_message(int from, const control_message::Message& 
       return coordinator_->on_frozen(from, *frozen);
     }
   }
-  return absl::InvalidArgumentError(absl::StrCat("a control message of kind ", message.index(),
-                                                 " that is not for rank ", options_.rank));
+  return absl::InvalidArgumentError(absl::StrCat("it sent a control message of kind ",
+                                                 message.index(), ", which is not for rank ",
+                                                 options_.rank));
 }
 
 absl::Status ControlPlane::on_lanes(int from, LaneSet live) {
@@ -465,10 +470,10 @@ void ControlPlane::on_peer_gone(int rank, const absl::Status& why) {
     return owner_.on_failed(absl::InternalError(
         absl::StrCat("rank ", rank, " does not follow the protocol: ", why.message())));
   }
-  options_.log->debug("no balancing any more: {}", std::string(why.message()));
+  options_.log->debug("load balancing has ended: {}", std::string(why.message()));
   if (is_recovering() || (coordinator_ != nullptr && coordinator_->is_recovering())) {
     return owner_.on_failed(absl::UnavailableError(absl::StrCat(
-        "an engine is lost, and to go on without it takes all ranks: ", why.message())));
+        "an engine is lost, and going on without it needs all ranks: ", why.message())));
   }
   is_over_ = true;
   if (coordinator_ != nullptr) return coordinator_->lose(rank);
@@ -484,8 +489,8 @@ void ControlPlane::set_awaited(bool is_awaited) {
 // ---- What is seen ------------------------------------------------------------------------------
 
 std::string ControlPlane::why_held() const {
-  if (coordinator_ == nullptr) return "rank 0 is to say by which plan it runs, and has not";
-  return absl::StrCat("it runs by a new plan once rank ",
+  if (coordinator_ == nullptr) return "rank 0 has not yet said by which plan the operation runs";
+  return absl::StrCat("the operation runs by a new plan once rank ",
                       absl::StrJoin(coordinator_->missing(), ", "), " has answered");
 }
 

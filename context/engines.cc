@@ -45,7 +45,8 @@ bool Engines::can_do(const Operation& operation) {
 bool Engines::can_do(const Engine& engine, const Operation& operation) {
   const absl::Status status = engine.supports(operation);
   if (!status.ok() && unsupported_.insert(std::string(status.message())).second) {
-    setup_.log->info("without a switch: {}", std::string(status.message()));
+    setup_.log->info("the hosts carry out an operation without the switch: {}",
+                     std::string(status.message()));
   }
   return status.ok();
 }

@@ -37,7 +37,7 @@ Request RequestMaker::make(const RecvOptions& options) const {
     sources.resize(static_cast<size_t>(setup_.size()));
     std::iota(sources.begin(), sources.end(), 0);
   }
-  if (sources.empty()) refuse(kName, "no source; set one, several or any");
+  if (sources.empty()) refuse(kName, "there is no source; set one, several or any");
   check_ranks(kName, "source", sources);
   check_memory_of(kName, "output", options.output_, /*is_written=*/true);
   return make_exchange(kName, options,
@@ -68,11 +68,10 @@ void RequestMaker::check_ranks(absl::string_view name, absl::string_view role,
 template <typename Memory>
 void RequestMaker::check_memory_of(absl::string_view name, absl::string_view what,
                                    const Memory& memory, bool is_written) const {
-  if (!memory.is_set) refuse(name, absl::StrCat("no ", what, "; set one"));
+  if (!memory.is_set) refuse(name, absl::StrCat("there is no ", what, "; set one"));
   if (memory.bytes == 0) return;
   if (memory.bytes > static_cast<size_t>(std::numeric_limits<ptrdiff_t>::max())) {
-    refuse(name,
-           absl::StrCat("the ", what, " has more bytes than memory has, or a type that is none"));
+    refuse(name, absl::StrCat("the ", what, " has more bytes than memory has, or an unknown type"));
   }
   if (memory.data == nullptr) refuse(name, absl::StrCat("the ", what, " is a null pointer"));
   if (!setup_.checks_pointers) return;
@@ -98,7 +97,7 @@ Request RequestMaker::make_exchange(absl::string_view name, const PointToPointOp
                                     Exchange::Terms terms) const {
   const auto timeout = options.timeout_.value_or(*setup_.options.timeout);
   if (timeout.count() <= 0) {
-    refuse(name, absl::StrCat("a timeout of ", timeout.count(), " ms; give a positive one"));
+    refuse(name, absl::StrCat("the timeout is ", timeout.count(), " ms; give a positive one"));
   }
   Request request;
   request.operation.elements = terms.bytes;

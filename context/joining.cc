@@ -159,7 +159,7 @@ void Joining::agree(const Record& rank0, AgreedSettings& settings) const {
     };
     status = absl::FailedPreconditionError(
         absl::StrCat("the ranks' rails differ: rank 0 has ", has(rank0.flare_rail), " and rank ",
-                     setup_.rank(), " has ", has(own_rail), "; name the same on all"));
+                     setup_.rank(), " has ", has(own_rail), "; name the same one on all ranks"));
   }
   if (!status.ok()) raise(setup_.rank_of, status);
 }
@@ -179,8 +179,9 @@ void Joining::check_slices(const Record& rank0) const {
   }
   throw IoError(prefixed(
       setup_.rank_of,
-      absl::StrCat("slices need the same rails on every rank, and auto finds ", here, " at rank ",
-                   setup_.rank(), " and ", there, " at rank 0; name them, or take stripes")));
+      absl::StrCat("slices need the same rails on every rank, but auto finds ", here, " at rank ",
+                   setup_.rank(), " and ", there,
+                   " at rank 0; name the same rails on all ranks, or choose the plan stripe")));
 }
 
 }  // namespace nezha

@@ -94,14 +94,14 @@ void Planner::create_control() {
   if (setup_.size() == 1) return;
   if (is_fixed && !given.table.empty() && setup_.rank() == 0) {
     setup_.log->warn(
-        "the data length table {} is not used: by this plan and policy nothing is learned",
+        "the data length table {} is not used, because this plan and policy learn nothing",
         given.table);
   }
   if (is_fixed && !setup_.is_switch_alone) {
     if (setup_.switch_rail) {
       setup_.log->warn(
-          "the flare rail stays unused: beside other rails it takes a plan other than stripe, "
-          "and a policy other than none");
+          "the flare rail is not used: beside other rails it needs a plan other than stripe, and a "
+          "policy other than none");
     }
     return;
   }
@@ -135,7 +135,7 @@ void Planner::set_up() {
   }
   if (status.ok() && !is_known) status = roster_.resolve(rank, now() + kRecordTime);
   if (!status.ok()) {
-    setup_.log->warn("no balancing: {}", std::string(status.message()));
+    setup_.log->warn("load balancing does not start: {}", std::string(status.message()));
     return;
   }
   Progress::Guard guard(setup_.progress());
@@ -157,7 +157,9 @@ absl::Status Planner::find_lanes() {
   const auto pairs = pair_rails(coordinator->rails(), own.rails());  // rank 0's name to this rank's
   if (static_cast<int>(coordinator->devices.size()) + engines_.count() + 1 > kMaxLanes) {
     return absl::OutOfRangeError(
-        absl::StrCat(coordinator->devices.size(), " rails are more than it can look at"));
+        absl::StrCat("rank 0 has ", coordinator->devices.size(),
+                     " rails; the load balancer can divide messages among ",
+                     kMaxLanes - engines_.count() - 1, " at most"));
   }
   Progress::Guard guard(setup_.progress());
   std::map<std::string, RailMask> by_name;

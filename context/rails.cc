@@ -107,7 +107,7 @@ absl::StatusOr<std::vector<std::string>> expand(absl::string_view uri, absl::str
   std::vector<std::string> reasons;
   for (const RailDevice& device : *devices) {
     log().info("rails = {}: {} {}: {}", std::string(uri), device.name,
-               device.uri.empty() ? "is left" : "is a rail", device.reason);
+               device.uri.empty() ? "is left out" : "is a rail", device.reason);
     if (!device.uri.empty()) uris.push_back(device.uri);
     reasons.push_back(absl::StrCat(device.name, ": ", device.reason));
   }
@@ -225,7 +225,7 @@ absl::StatusOr<std::vector<Rail>> open_devices(Endpoint& endpoint,
                           absl::StrCat("rail '", uris[i], "': ", rail.status().message()));
     }
     if (std::find(rails.begin(), rails.end(), *rail) != rails.end()) {
-      return bad_rail(uris[i], "it is named twice");
+      return bad_rail(uris[i], "the rail is named twice; name it once");
     }
     rails.push_back(*rail);
   }

@@ -14,8 +14,8 @@ std::string prefixed(absl::string_view rank_of, absl::string_view text);
 
 // The error text for a child of fork() that uses an object of its parent.
 constexpr absl::string_view kInherited =
-    "this process is a child that fork() has made since, and it has no part in its parent's "
-    "connections; it may make a context of its own";
+    "this process is a child that fork() made later, so it cannot use its parent's connections; it "
+    "may make a context of its own";
 
 // Throws the exception that corresponds to the status.
 [[noreturn]] void raise(absl::string_view rank_of, const absl::Status& why);

@@ -28,7 +28,8 @@ absl::Status set(Record& record, absl::string_view key, absl::string_view value)
         absl::StrSplit(value, absl::MaxSplits(' ', 1));
     const bool is_name = !pair.first.empty() && pair.first.size() <= wire::kMaxRailName;
     if (!is_name || pair.second.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("'", value, "' is no rail and what it has"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", value, "' is not the name of a rail and its value"));
     }
     map[std::string(pair.first)] = std::string(pair.second);
     return absl::OkStatus();
@@ -90,7 +91,8 @@ ChosenInterfaces Record::rails() const {
 
 absl::StatusOr<Record> Record::decode(absl::string_view text) {
   if (text.size() > kMaxSize) {
-    return absl::InvalidArgumentError(absl::StrCat("a record of ", text.size(), " bytes"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("it has ", text.size(), " bytes; the limit is ", kMaxSize));
   }
   Record record;
   bool first = true;
@@ -108,7 +110,7 @@ absl::StatusOr<Record> Record::decode(absl::string_view text) {
     first = false;
   }
   if (first || record.process == UniqueId()) {
-    return absl::InvalidArgumentError("a record that names no process");
+    return absl::InvalidArgumentError("it names no process");
   }
   return record;
 }

@@ -42,7 +42,7 @@ void leave_refusal(const std::shared_ptr<Store>& store, int rank, absl::string_v
     keep(store);
   } catch (const std::exception& error) {
     // Another rank was first, or the store cannot be reached.
-    log().debug("leaving word in the store that {}: {}", text, error.what());
+    log().debug("the store could not be told that {}: {}", text, error.what());
   }
 }
 

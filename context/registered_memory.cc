@@ -16,11 +16,11 @@ RegisteredMemory& RegisteredMemory::operator=(RegisteredMemory&& other) noexcept
 
 RegisteredMemory registerMemory(const void* data, size_t bytes) {
   if (data == nullptr && bytes > 0) {
-    throw InvalidArgument("nezha: registerMemory of a null pointer; give it memory");
+    throw InvalidArgument("nezha: registerMemory was given a null pointer; give it memory");
   }
   if (bytes > UINTPTR_MAX - reinterpret_cast<uintptr_t>(data)) {
-    throw InvalidArgument(
-        absl::StrCat("nezha: registerMemory of ", bytes, " bytes, which is more than memory has"));
+    throw InvalidArgument(absl::StrCat("nezha: registerMemory was given ", bytes,
+                                       " bytes, which is more than memory has"));
   }
   RegisteredMemory memory;
   memory.hold_ = std::make_unique<Hold>(data, bytes);

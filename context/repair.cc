@@ -25,9 +25,9 @@ Slice broadcast(const Repair::Piece& piece, int rank, std::byte* memory) {
 }
 
 absl::Status no_such_piece(const Repair::Piece& piece) {
-  return absl::InvalidArgumentError(absl::StrCat("told to repair [", piece.range.offset, ", +",
-                                                 piece.range.length, ") from rank ", piece.source,
-                                                 ", which cannot be"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("it asks this rank to repair [", piece.range.offset, ", +", piece.range.length,
+                   ") from rank ", piece.source, ", which is impossible"));
 }
 
 }  // namespace

@@ -29,19 +29,22 @@ bool overlap(const void* a, const void* b, size_t bytes) {
 }  // namespace
 
 Context& RequestMaker::context_of(const CollectiveOptions& options) {
-  if (options.context_ == nullptr) throw InvalidArgument("nezha: no context in the options");
+  if (options.context_ == nullptr)
+    throw InvalidArgument("nezha: the options have no context; give them one");
   return *options.context_;
 }
 
 Context& RequestMaker::context_of(const PointToPointOptions& options) {
-  if (options.context_ == nullptr) throw InvalidArgument("nezha: no context in the options");
+  if (options.context_ == nullptr)
+    throw InvalidArgument("nezha: the options have no context; give them one");
   return *options.context_;
 }
 
 void RequestMaker::check_tag(const CollectiveOptions& options) const {
   if (options.tag_ != kOwnTag) return;
   throw InvalidArgument(
-      prefixed(setup_.rank_of, absl::StrCat("the tag ", kOwnTag, " is nezha's own")));
+      prefixed(setup_.rank_of,
+               absl::StrCat("the tag ", kOwnTag, " is reserved for nezha; choose another one")));
 }
 
 void RequestMaker::refuse(absl::string_view collective, absl::string_view why) const {
@@ -50,12 +53,12 @@ void RequestMaker::refuse(absl::string_view collective, absl::string_view why) c
 
 void RequestMaker::check(const AllreduceOptions& options) const {
   constexpr absl::string_view kName = "allreduce";
-  if (options.outputs_.empty()) refuse(kName, "no output; set one");
+  if (options.outputs_.empty()) refuse(kName, "there is no output; set one");
   check_type(kName, options.output_type_);
   if (options.algorithm_.value_or(Algorithm::kAuto) > Algorithm::kBcube) {
     refuse(kName,
-           absl::StrCat("it does not go by ", algorithm_name(*options.algorithm_),
-                        " but by ring, recursive-doubling, halving-doubling, direct or bcube"));
+           absl::StrCat("it cannot use the algorithm ", algorithm_name(*options.algorithm_),
+                        ", but only ring, recursive-doubling, halving-doubling, direct or bcube"));
   }
   check_reduction(kName, options);
   if (!options.inputs_.empty()) {
@@ -78,15 +81,15 @@ void RequestMaker::check_reduction(absl::string_view collective,
            absl::StrCat("there is no operation ", static_cast<int>(options.operation_)));
   }
   if (options.operation_ == ReduceOperation::kCustom && options.function_ == nullptr) {
-    refuse(collective, "the operation is custom and has no reduce function");
+    refuse(collective, "the operation is custom but has no reduce function; set one");
   }
 }
 
 void RequestMaker::check_alike(absl::string_view collective, size_t elements,
                                size_t output_elements, DataType type, DataType output_type) const {
   if (elements != output_elements) {
-    refuse(collective,
-           absl::StrCat("inputs of ", elements, " elements and outputs of ", output_elements));
+    refuse(collective, absl::StrCat("the inputs have ", elements, " elements and the outputs have ",
+                                    output_elements, "; give both the same number"));
   }
   if (type != output_type) {
     refuse(collective, "the inputs and the outputs have different element types");
@@ -176,7 +179,7 @@ void RequestMaker::complete(Request& request, const CollectiveOptions& options,
   };
   const auto timeout = options.timeout_.value_or(*setup_.options.timeout);
   if (timeout.count() <= 0) {
-    refuse(absl::StrCat("a timeout of ", timeout.count(), " ms; give a positive one"));
+    refuse(absl::StrCat("the timeout is ", timeout.count(), " ms; give a positive one"));
   }
   const auto schedule = HostsEngine::choose(asked, setup_.size(), op);
   if (!schedule.ok()) refuse(schedule.status().message());
@@ -246,8 +249,8 @@ Request RequestMaker::make_rooted(const RootedOptions& options, Collective colle
   const int root = checked_root(name, options.root_);
   const auto& input = options.input_;
   const auto& output = options.output_;
-  if (contributes && !input.is_set && !output.is_set) refuse(name, "no input; set one");
-  if (has_result && !output.is_set) refuse(name, "no output; set one");
+  if (contributes && !input.is_set && !output.is_set) refuse(name, "there is no input; set one");
+  if (has_result && !output.is_set) refuse(name, "there is no output; set one");
 
   const bool uses_input = contributes && input.is_set;
   // The output of a broadcast's root may hold what is broadcast, or be where the root wants a copy.

@@ -188,7 +188,7 @@ absl::Status RunningOperation::repair(Engine& hosts, const Group& group, int lan
 
 absl::Status RunningOperation::cannot_be_repaired() const {
   return absl::InvalidArgumentError(
-      absl::StrCat("rank 0 has ", request_.name(), " repaired as it cannot be"));
+      absl::StrCat("it asks for an impossible repair of ", request_.name()));
 }
 
 absl::Status RunningOperation::start_pieces(Engine& hosts, const Group& group, uint32_t epoch,

@@ -85,7 +85,7 @@ absl::Status complete_own_options(ContextOptions& options) {
   }
   if (!options.polling.has_value()) options.polling = pollings().at(environment("NEZHA_POLLING"));
   if (options.timeout->count() > 0) return absl::OkStatus();
-  return bad(absl::StrCat("a timeout of ", options.timeout->count(), " ms; give a positive one"));
+  return bad(absl::StrCat("the timeout is ", options.timeout->count(), " ms; give a positive one"));
 }
 
 std::string describe(const ContextOptions& options, Algorithm algorithm) {

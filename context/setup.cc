@@ -12,7 +12,8 @@ namespace nezha {
 
 Setup::Setup(std::shared_ptr<StoreDirectory::Store> store, ContextOptions given)
     : options(std::move(given)) {
-  if (store == nullptr) throw InvalidArgument("nezha: Context::create: no store");
+  if (store == nullptr)
+    throw InvalidArgument("nezha: Context::create: there is no store; give one");
   directory = std::make_shared<StoreDirectory>(std::move(store));
   if (const absl::Status status = complete_rank_and_size(options.rank, options.size);
       !status.ok()) {

@@ -58,7 +58,7 @@ void Starter::wake() {
   const absl::Status why = absl::ResourceExhaustedError(
       absl::StrCat("connecting to other ranks: ", thread.status().message()));
   if (waiting_.empty()) {
-    setup_.log->warn("no balancing: {}", std::string(why.message()));
+    setup_.log->warn("load balancing does not start: {}", std::string(why.message()));
   } else {
     owner_.on_failed(why);
   }

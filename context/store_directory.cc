@@ -90,12 +90,13 @@ absl::Status StoreDirectory::publish(int rank, const Record& record) {
     // differently, and Gloo's FileStore fails to rename a file if two processes set one key at the
     // same time.
     std::string why =
-        "the store cannot be written. Its directory, or its server, is to be there for"
-        " all ranks before they start. The store says: ";
+        "the store cannot be written. Its directory or its server must exist before the ranks "
+        "start. The store says: ";
     if (is_there(*store_, key)) {
       const auto other = fetch(rank);
       const bool is_known = other.ok() && other->process != record.process;
-      why = is_known ? twice(rank, *other, record) : absl::StrCat("it is there already. ", kAdvice);
+      why = is_known ? twice(rank, *other, record)
+                     : absl::StrCat("the key is there already. ", kAdvice);
       absl::StrAppend(&why, ". The store says: ");
     }
     return absl::UnavailableError(absl::StrCat("publishing rank ", rank, " in the store: ", why,

@@ -318,8 +318,8 @@ absl::StatusOr<Message> decode(absl::string_view bytes, int lanes) {
       in.require(false);
   }
   if (!in.bad() && in.words_left() == 0) return message;
-  return absl::InvalidArgumentError(absl::StrCat("a control message of kind ", kind, " and ",
-                                                 bytes.size(), " bytes makes no sense"));
+  return absl::InvalidArgumentError(absl::StrCat("it sent a malformed control message of kind ",
+                                                 kind, " and ", bytes.size(), " bytes"));
 }
 
 }  // namespace nezha::control_message

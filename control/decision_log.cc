@@ -25,11 +25,11 @@ absl::string_view reason_of(const Decision& decision) {
     case Cause::kRebalance:
       return "the rails are to finish together";
     case Cause::kDrift:
-      return "the rails do not take what they took before";
+      return "the rails take longer or shorter than before";
     case Cause::kProbe:
-      return "what is not in use is measured for a while";
+      return "an unused rail or way is measured for a while";
     case Cause::kReturn:
-      return "what was tried is not worth it";
+      return "the trial has brought nothing";
     case Cause::kLanes:
       return "a rail was lost or has come back";
     case Cause::kWay:

@@ -217,7 +217,7 @@ DataLengthTable LoadBalancer::learned() const {
 absl::StatusOr<std::vector<AllocationChange>> LoadBalancer::resume(const DataLengthTable& table) {
   if (table.lanes != table_.lanes) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the data length table is of other rails, another plan or policy (",
+        absl::StrCat("the data length table belongs to other rails, or to another plan or policy (",
                      absl::StrJoin(table.lanes, ", "), ") than this context's (",
                      absl::StrJoin(table_.lanes, ", "), ")"));
   }

@@ -25,8 +25,9 @@ std::optional<uint32_t> PlanFollower::start(const OperationId& operation) {
 
 absl::StatusOr<std::vector<OperationId>> PlanFollower::prepare(uint32_t plan) {
   if (waiting_ || plan != current_ + 1) {
-    return absl::InvalidArgumentError(absl::StrCat("asked to prepare for plan ", plan, " by plan ",
-                                                   current_, waiting_ ? ", in a step" : ""));
+    return absl::InvalidArgumentError(absl::StrCat("it asks to prepare plan ", plan,
+                                                   ", but this rank runs plan ", current_,
+                                                   waiting_ ? " and is in a step already" : ""));
   }
   waiting_ = true;
   return std::vector<OperationId>(in_flight_.begin(), in_flight_.end());
@@ -35,12 +36,14 @@ absl::StatusOr<std::vector<OperationId>> PlanFollower::prepare(uint32_t plan) {
 absl::Status PlanFollower::commit(uint32_t plan, const std::vector<OperationId>& keep,
                                   absl::FunctionRef<bool(const OperationId&)> has_entered) {
   if (!waiting_ || plan != current_ + 1) {
-    return absl::InvalidArgumentError(absl::StrCat("told to commit plan ", plan, " by plan ",
-                                                   current_, waiting_ ? "" : ", in no step"));
+    return absl::InvalidArgumentError(absl::StrCat("it asks to commit plan ", plan,
+                                                   ", but this rank runs plan ", current_,
+                                                   waiting_ ? "" : " and is in no step"));
   }
   if (keep_.size() + keep.size() > kMaxKept) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("told to keep ", keep.size(), " operations more than ", keep_.size()));
+    return absl::ResourceExhaustedError(absl::StrCat("it asks to keep ", keep.size(),
+                                                     " operations in addition to ", keep_.size(),
+                                                     "; the limit is ", kMaxKept));
   }
   for (const OperationId& operation : keep) {
     const bool started = has_entered(operation) && !held_.contains(operation);

@@ -271,8 +271,9 @@ class Selector {
       return preference(a) < preference(b);
     });
     for (size_t i = limit; i < rest.size(); ++i) {
-      rest[i]->why_left = absl::StrCat("there are ", limit,
-                                       " on other cards, nearer to the CPUs, faster or before it");
+      rest[i]->why_left = absl::StrCat(
+          "beyond the limit of ", limit,
+          " rails: others are on other cards, nearer to the CPUs, faster or before it");
     }
   }
 

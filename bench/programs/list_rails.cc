@@ -31,7 +31,7 @@ Row row_of(const NetworkInterface& interface) {
           text_or_dash(interface.pci),
           number_or_dash(interface.numa_node, 0),
           text_or_dash(interface.uri),
-          (interface.uri.empty() ? "left: " : "taken: ") + interface.reason};
+          (interface.uri.empty() ? "left out: " : "taken: ") + interface.reason};
 }
 
 Row row_of(const RailDevice& device) {

@@ -184,12 +184,12 @@ absl::StatusOr<ScheduleKind> choose_other(Algorithm asked, int ranks, const Oper
     return is_nothing ? best_of_other(ranks, op) : kind_of_other(asked, op);
   }
   const auto add_name = [](std::string* out, Algorithm each) { *out += algorithm_name(each); };
-  return absl::InvalidArgumentError(
-      absl::StrCat("it does not go by ", algorithm_name(asked), " but by ",
-                   its.empty() ? "what it chooses itself" : absl::StrJoin(its, " or ", add_name),
-                   op.reproducible   ? ", if it is reproducible"
-                   : !op.commutative ? ", if it is not commutative"
-                                     : ""));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "it cannot use the algorithm ", algorithm_name(asked), ", but only ",
+      its.empty() ? "the one that it chooses itself" : absl::StrJoin(its, " or ", add_name),
+      op.reproducible   ? ", if it is reproducible"
+      : !op.commutative ? ", if it is not commutative"
+                        : ""));
 }
 
 }  // namespace
@@ -200,8 +200,9 @@ absl::StatusOr<ScheduleKind> HostsEngine::choose(Algorithm asked, int ranks,
   const bool over_tree = operation.reproducible || !operation.commutative;
   if (over_tree && asked != Algorithm::kAuto && !sums_over_tree(asked)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        algorithm_name(asked), " has an order of summation of its own, and the operation is ",
-        operation.reproducible ? "reproducible" : "not commutative", ", which takes ",
+        "the algorithm ", algorithm_name(asked),
+        " adds up in an order of its own, but the operation is ",
+        operation.reproducible ? "reproducible" : "not commutative", "; choose ",
         algorithm_name(Algorithm::kRecursiveDoubling), ", ",
         algorithm_name(Algorithm::kHalvingDoubling), " or ", algorithm_name(Algorithm::kDirect)));
   }

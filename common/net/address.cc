@@ -25,7 +25,7 @@ const sockaddr_in6* as_v6(const sockaddr_storage& storage) {
 
 absl::StatusOr<Address> Address::parse(absl::string_view text) {
   const auto bad = [&] {
-    return absl::InvalidArgumentError(absl::StrCat("not an address and port: '", text, "'"));
+    return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not an address and port"));
   };
   const size_t colon = text.rfind(':');
   uint32_t port = 0;
@@ -53,7 +53,7 @@ absl::StatusOr<Address> Address::parse_host(absl::string_view text) {
   in6_addr v6{};
   if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return *from_bytes(AF_INET, &v4, sizeof v4);
   if (inet_pton(AF_INET6, host.c_str(), &v6) == 1) return *from_bytes(AF_INET6, &v6, sizeof v6);
-  return absl::InvalidArgumentError(absl::StrCat("not an address: '", text, "'"));
+  return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not an address"));
 }
 
 std::optional<Address> Address::from_bytes(int family, const void* bytes, size_t size) {

@@ -87,10 +87,10 @@ absl::StatusOr<Socket> open_in_range(
     auto opened = open(static_cast<uint16_t>(port));
     if (!absl::IsAlreadyExists(opened.status())) return opened;
   }
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "no port of ", ports.str(), " is free at ", where,
-      "; every process on a host needs one, and every Gloo context: give a wider range "
-      "in NEZHA_PORTS or ContextOptions::ports"));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("no port of ", ports.str(), " is free at ", where,
+                   "; every process and every Gloo context on a host needs one: give a wider range "
+                   "in NEZHA_PORTS or ContextOptions::ports"));
 }
 
 void set_stream_options(int fd) {

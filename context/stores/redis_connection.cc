@@ -88,7 +88,7 @@ absl::StatusOr<std::string> encoded(const std::vector<absl::string_view>& words)
   char* bytes = nullptr;
   const auto count = static_cast<int>(words.size());
   const auto length = redisFormatCommandArgv(&bytes, count, texts.data(), sizes.data());
-  if (length < 0) return absl::ResourceExhaustedError("no memory for the command");
+  if (length < 0) return absl::ResourceExhaustedError("there is no memory for the command");
   std::string command(bytes, static_cast<size_t>(length));
   redisFreeCommand(bytes);
   return command;
@@ -140,34 +140,35 @@ absl::StatusOr<RedisReply> RedisConnection::command(const std::vector<absl::stri
 
 absl::StatusOr<RedisReply> RedisConnection::receive(Nanos deadline) {
   const Reader reader(redisReaderCreate(), &redisReaderFree);
-  if (reader == nullptr) return absl::ResourceExhaustedError("no memory for the answer");
+  if (reader == nullptr) return absl::ResourceExhaustedError("there is no memory for the answer");
   std::array<char, 16 << 10> buffer;
   void* object = nullptr;
   for (size_t total = 0; object == nullptr;) {
     const auto received = stream_.receive(absl::MakeSpan(buffer), deadline);
     if (absl::IsDeadlineExceeded(received.status())) {
       return absl::DeadlineExceededError(
-          "no answer in time; is this a Redis server, and is it overloaded?");
+          "the server gave no answer in time; is this a Redis server, and is it overloaded?");
     }
     if (!received.ok()) return received.status();
     const absl::string_view bytes(buffer.data(), *received);
     // None of our commands is answered by an array, for which hiredis would allocate what the
     // server asks for.
     if (total == 0 && !absl::StrContains("+-:$", bytes[0])) {
-      return not_redis("an answer that Redis would not give", bytes);
+      return not_redis("the server gave an answer that Redis would not give", bytes);
     }
     total += bytes.size();
     if (total > kMaxReply) {
-      return absl::DataLossError(absl::StrCat("an answer of more than ", kMaxReply, " bytes"));
+      return absl::DataLossError(
+          absl::StrCat("the server gave an answer of more than ", kMaxReply, " bytes"));
     }
     if (redisReaderFeed(reader.get(), bytes.data(), bytes.size()) != REDIS_OK ||
         redisReaderGetReply(reader.get(), &object) != REDIS_OK) {
-      return not_redis(absl::StrCat("a malformed answer: ", reader->errstr), bytes);
+      return not_redis(absl::StrCat("the server gave a malformed answer: ", reader->errstr), bytes);
     }
   }
   const Parsed parsed(static_cast<redisReply*>(object), &freeReplyObject);
   if (reader->pos != reader->len) {
-    return not_redis("more than one answer to one command",
+    return not_redis("the server gave more than one answer to one command",
                      {reader->buf + reader->pos, reader->len - reader->pos});
   }
   broken_ = false;

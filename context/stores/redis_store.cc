@@ -66,7 +66,7 @@ class TimedMutex {
 };
 
 absl::Status unexpected(absl::string_view what) {
-  return absl::DataLossError(absl::StrCat("the server's answer is no ", what,
+  return absl::DataLossError(absl::StrCat("the server did not answer with ", what,
                                           "; is this a Redis server, and not another program?"));
 }
 
@@ -157,7 +157,7 @@ std::vector<char> RedisStore::Impl::get(const std::string& key) {
     value = value_of(full, deadline());
   }
   if (value.ok() && !value->has_value()) {
-    value = absl::UnavailableError("it was there, and is gone: it has expired or was removed");
+    value = absl::UnavailableError("the key was there, but has expired or was removed");
   }
   if (!value.ok()) raise(value.status(), absl::StrCat("getting key '", full, "'"));
   return {(*value)->begin(), (*value)->end()};
@@ -166,7 +166,7 @@ std::vector<char> RedisStore::Impl::get(const std::string& key) {
 void RedisStore::Impl::wait(const std::vector<std::string>& keys,
                             std::chrono::milliseconds timeout) {
   if (timeout.count() <= 0) {
-    throw InvalidArgument(absl::StrCat("nezha: waiting for keys with a timeout of ",
+    throw InvalidArgument(absl::StrCat("nezha: the timeout of the wait for keys is ",
                                        timeout.count(), " ms; give a positive one"));
   }
   const Nanos end = now() + to_nanos(timeout);
@@ -190,7 +190,7 @@ void RedisStore::Impl::wait(const std::vector<std::string>& keys,
     missing.erase(still_end, asked_end);
     if (status.ok() && !all_there && !backoff.pause(end)) {
       status = absl::DeadlineExceededError(
-          "whoever sets them has not come, or uses another server, database or prefix");
+          "the process that sets them has not come, or it uses another server, database or prefix");
     }
   }
   if (status.ok()) return;
@@ -205,8 +205,8 @@ void RedisStore::Impl::wait(const std::vector<std::string>& keys,
 
 std::string RedisStore::Impl::full_key(absl::string_view key) const {
   if (key.empty() || key.size() > kMaxKey) {
-    throw InvalidArgument(absl::StrCat("nezha: a key of ", key.size(), " bytes, '",
-                                       key.substr(0, 40), "'; a key has 1 to ", kMaxKey));
+    throw InvalidArgument(absl::StrCat("nezha: the key '", key.substr(0, 40), "' has ", key.size(),
+                                       " bytes; a key has 1 to ", kMaxKey));
   }
   return absl::StrCat(url_.prefix, "/", key);
 }
@@ -214,7 +214,7 @@ std::string RedisStore::Impl::full_key(absl::string_view key) const {
 absl::StatusOr<bool> RedisStore::Impl::exists(const std::string& full_key, Nanos deadline) {
   const auto reply = ask({"EXISTS", full_key}, deadline);
   if (!reply.ok()) return reply.status();
-  if (reply->kind != RedisReply::Kind::kInteger) return unexpected("number");
+  if (reply->kind != RedisReply::Kind::kInteger) return unexpected("a number");
   return reply->integer > 0;
 }
 
@@ -223,7 +223,7 @@ absl::StatusOr<std::optional<std::string>> RedisStore::Impl::value_of(const std:
   const auto reply = ask({"GET", full_key}, deadline);
   if (!reply.ok()) return reply.status();
   if (reply->kind == RedisReply::Kind::kNil) return std::nullopt;
-  if (reply->kind != RedisReply::Kind::kString) return unexpected("value");
+  if (reply->kind != RedisReply::Kind::kString) return unexpected("a value");
   return reply->text;
 }
 
@@ -244,7 +244,7 @@ absl::Status RedisStore::Impl::put(const std::string& full_key, const std::strin
   const auto reply = ask(set_if_absent(full_key, value), deadline);
   if (!reply.ok()) return reply.status();
   if (reply->kind == RedisReply::Kind::kStatus) return absl::OkStatus();
-  if (reply->kind != RedisReply::Kind::kNil) return unexpected("consent");
+  if (reply->kind != RedisReply::Kind::kNil) return unexpected("OK");
   // The key exists already. Perhaps this very command has set it, and its first answer was lost.
   const auto there = value_of(full_key, deadline);
   if (!there.ok()) return there.status();
@@ -254,8 +254,8 @@ absl::Status RedisStore::Impl::put(const std::string& full_key, const std::strin
     own_.erase(full_key);
   }
   return absl::AlreadyExistsError(absl::StrCat(
-      "it is there already, with another value: another run uses the prefix '", url_.prefix,
-      "', or one that was killed has left it; give each run a prefix of its own"));
+      "the key has another value already: another run uses the prefix '", url_.prefix,
+      "', or a run that was killed has left the key; give each run a prefix of its own"));
 }
 
 absl::StatusOr<RedisReply> RedisStore::Impl::ask(const Words& words, Nanos deadline) {

@@ -24,7 +24,8 @@ constexpr size_t kMaxPrefix = 256;
 absl::Status bad(absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat(
       "bad Redis URL: ", why,
-      "; it is redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE][?prefix=NAME&ttl=24h&timeout=10s]"
+      "; the form is "
+      "redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE][?prefix=NAME&ttl=24h&timeout=10s]"
       " or redis+unix://[[USER]:PASSWORD@]/PATH[?database=N&...]"));
 }
 

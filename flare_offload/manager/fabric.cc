@@ -83,7 +83,7 @@ absl::Status add_groups(Fabric& fabric, const Words& words) {
   }
   const auto last = plus(*first, groups.count - 1);
   if (!first->is_multicast() || !last || !last->is_multicast()) {
-    return wrong(words[1], "begins no so many multicast addresses");
+    return wrong(words[1], "does not begin a range of that many multicast addresses");
   }
   fabric.groups = groups;
   return absl::OkStatus();

@@ -22,12 +22,12 @@ constexpr absl::string_view kFabricFormat =
   host 10.0.0.1 leaf1                        a host's address on this fabric, and a switch that it
                                              is linked to; a host may have several such lines
   link leaf1 spine1                          two switches that are linked
-  multicast 239.192.0.0:7200 256             so many multicast addresses from that one on, and the
-                                             port: a switch sends each result once to all hosts that
-                                             are its children, by a group of the session's own, if
-                                             one is left; without this line, to each host. A job
-                                             with hosts that turn out not to receive it goes on
-                                             without
+  multicast 239.192.0.0:7200 256             that many multicast addresses from that one on, and the
+                                             port: if an address is left for the session, a switch
+                                             sends each result once to all hosts that are its
+                                             children. Without this line it sends each result to
+                                             each host. A job whose hosts do not receive multicast
+                                             goes on without multicast
 )";
 
 struct FabricSwitch {

@@ -259,7 +259,7 @@ def test_tables_outlive_their_context(bed: Testbed, tmp_path: Path) -> None:
     before = table.read_text()
     options["rails"] = "tcp:eth1,tcp:eth0?rail=x"
     other = job.run(bed, 4, operations=4, env=env, **options)
-    assert "this run starts anew" in other.ranks[0].process.stderr
+    assert "and learns anew" in other.ranks[0].process.stderr
     assert table.read_text() == before
 
 

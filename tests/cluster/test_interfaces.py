@@ -152,7 +152,7 @@ def test_one_can_be_named(bed: Testbed) -> None:
     told = refused(bed, "tcp:eth0?address=10.77.0.9")
     assert "10.77.0.9 is no address of the interface 'eth0'" in told
     assert "10.0.0.2/16, 10.77.0.2/24" in told
-    assert "not an address: 'eth0'" in refused(bed, "tcp:eth0?address=eth0")
+    assert "'eth0' is not an address" in refused(bed, "tcp:eth0?address=eth0")
 
 
 @pytest.fixture

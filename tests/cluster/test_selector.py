@@ -124,7 +124,7 @@ def test_log(bed: Testbed, tmp_path: Path) -> None:
     ranks = bed.run(command, on=[0, 1], env={"SIZE": "2", "NEZHA_LOG": "info"})
     assert "rails = auto: eth2 is rail 10.0.0.0/16#2: " in ranks[0].stderr
     assert "rails = auto: ens3 is rail 10.1.0.0/16: " in ranks[1].stderr
-    assert "rails = auto: lo is left: loopback" in ranks[1].stderr
+    assert "rails = auto: lo is left out: loopback" in ranks[1].stderr
 
 
 def test_nothing_to_find(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_auto_goes_with_patterns_alone(bed: Testbed) -> None:
         [rank] = work.start([0], elements=1, rails="tcp:eth0,auto")
         error = rank.wait_for("error")
         assert error["type"] == "InvalidArgument", error
-        assert "'tcp:eth0' beside auto" in error["what"], error
+        assert "'tcp:eth0' cannot stand beside auto" in error["what"], error
 
 
 def test_unwanted_interfaces(bed: Testbed) -> None:
@@ -177,7 +177,7 @@ def test_list(bed: Testbed) -> None:
             "eth1": "tcp:eth1?rail=10.1.0.0/16",
             "eth2": "tcp:eth2?rail=10.0.0.0/16#2",
         }.items()
-    } | {"lo": ("-", "left: loopback")}
+    } | {"lo": ("-", "left out: loopback")}
 
 
 def test_list_after_a_cut(bed: Testbed) -> None:
@@ -187,7 +187,7 @@ def test_list_after_a_cut(bed: Testbed) -> None:
         found = listed(bed, 2)
     finally:
         bed.heal(2, "eth0")
-    assert found["eth0"] == ("-", "left: no carrier")
+    assert found["eth0"] == ("-", "left out: no carrier")
     assert found["eth2"][0] == "tcp:eth2?rail=10.0.0.0/16#2"
 
 
@@ -217,12 +217,12 @@ def test_list_of_a_host_with_containers() -> None:
         assert found["eth0"][0] == "tcp:eth0?rail=10.0.0.0/16"
         left = {name: why for name, (uri, why) in found.items() if uri == "-"}
         assert left == {
-            "docker0": "left: a bridge without a NIC",
-            "vethin": "left: a port of docker0, which stands for it",
-            "vethout": "left: no IPv4 or IPv6 address",
-            "tunnel": "left: made by software (vxlan)",
-            "mac0": "left: on the same wire as eth0, which is taken",
-            "idle": "left: down",
-            "other": "left: no IPv4 or IPv6 address",
-            "lo": "left: loopback",
+            "docker0": "left out: a bridge without a NIC",
+            "vethin": "left out: a port of docker0, which stands for it",
+            "vethout": "left out: no IPv4 or IPv6 address",
+            "tunnel": "left out: made by software (vxlan)",
+            "mac0": "left out: on the same wire as eth0, which is taken",
+            "idle": "left out: down",
+            "other": "left out: no IPv4 or IPv6 address",
+            "lo": "left out: loopback",
         }

@@ -125,9 +125,9 @@ def bad_arguments(store: str) -> None:
             ("cannot be reduced", nezha.InvalidArgument, lambda: context.allreduce(ones.astype(">f8"))),
             ("Python objects", nezha.InvalidArgument, lambda: context.send(ones.astype(object), 0)),
             ("another type", nezha.InvalidArgument, lambda: context.allreduce(ones, ones.astype("f4"))),
-            ("outputs of 3", nezha.InvalidArgument, lambda: context.allreduce(ones, ones[:3].copy())),
+            ("the outputs have 3", nezha.InvalidArgument, lambda: context.allreduce(ones, ones[:3].copy())),
             ("overlap", nezha.InvalidArgument, lambda: context.allreduce(ones[1:], ones[:-1])),
-            ("no equal blocks", nezha.InvalidArgument, lambda: context.alltoall(ones[:5])),
+            ("divided into equal blocks", nezha.InvalidArgument, lambda: context.alltoall(ones[:5])),
             ("another sum", nezha.InvalidArgument,
              lambda: context.allgather(ones[:1], ones, counts=[1] * context.size)),
             ("one for each of", nezha.InvalidArgument,
@@ -141,7 +141,7 @@ def bad_arguments(store: str) -> None:
             ("0 seconds", nezha.InvalidArgument, lambda: context.barrier(timeout=0)),
             ("timeout is nan", nezha.InvalidArgument, lambda: context.barrier(timeout=float("nan"))),
             ("seconds or a", TypeError, lambda: context.barrier(timeout="1")),  # type: ignore[arg-type]
-            ("which are no bfloat16", nezha.InvalidArgument,
+            ("which cannot be bfloat16", nezha.InvalidArgument,
              lambda: context.allreduce(ones, dtype="bfloat16")),
         ]  # fmt: skip
         for text, kind, call in cases:

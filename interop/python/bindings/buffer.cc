@@ -77,7 +77,7 @@ Buffer::Buffer(py::handle object, const std::string& what, Access access) : what
   auto view = std::make_unique<Py_buffer>();
   if (PyObject_GetBuffer(object.ptr(), view.get(), PyBUF_FULL_RO) != 0) {
     const py::error_already_set error;  // takes over and clears Python's error
-    throw InvalidArgument(what + " gives no access to its memory (dates of numpy do by " +
+    throw InvalidArgument(what + " gives no access to its memory (dates of numpy give it by " +
                           "array.view('int64')): " + error.what());
   }
   view_.reset(view.release());
@@ -102,7 +102,7 @@ void Buffer::take_for_numbers(py::handle dtype) {
     const bool is_bytes = item_size_ == 1 && bytes() % sizeOf(type) == 0;
     if (item_size_ != sizeOf(type) && !is_bytes) {
       throw InvalidArgument(what_ + " has elements of " + std::to_string(item_size_) +
-                            " bytes, which are no " + nameOf(type));
+                            " bytes, which cannot be " + nameOf(type));
     }
     type_ = type;
     item_size_ = sizeOf(type);
@@ -126,7 +126,7 @@ std::vector<size_t> Buffer::blocks(std::vector<size_t> counts) const {
   }
   if (!fits || left != 0) {
     throw InvalidArgument(what_ + " has " + std::to_string(here) +
-                          " elements, and its counts have another sum");
+                          " elements, but its counts have another sum");
   }
   return counts;
 }

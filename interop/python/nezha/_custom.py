@@ -128,7 +128,7 @@ def _flat(array: Any, what: str, is_output: bool = False) -> Vector:
         raise TypeError(f"{what}: {error}") from None
     except (BufferError, ValueError) as error:
         raise InvalidArgument(
-            f"{what} gives no access to its memory (dates of numpy do by array.view('int64')): {error}"
+            f"{what} gives no access to its memory (dates of numpy give it by array.view('int64')): {error}"
         ) from None
     if not found.flags.c_contiguous:
         raise InvalidArgument(f"{what} is not contiguous in C order")

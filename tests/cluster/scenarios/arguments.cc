@@ -74,13 +74,13 @@ void bad_contexts(World& world) {
   };
   refused("no store", [] { nezha::Context::create(nullptr, {}); });
   nezha::AllreduceOptions nowhere(nullptr);
-  refused("no context", [&] { nezha::allreduce(nowhere); });
-  refused("no context", [&] { const auto handle = nezha::allreduceAsync(nowhere); });
+  refused("have no context", [&] { nezha::allreduce(nowhere); });
+  refused("have no context", [&] { const auto handle = nezha::allreduceAsync(nowhere); });
 
   const auto context = world.join();
   Vector vector(world, 100, 1);
   for (const int ms : {0, -1}) {
-    refused("a timeout of " + std::to_string(ms) + " ms",
+    refused("the timeout is " + std::to_string(ms) + " ms",
             [&] { nezha::allreduce(vector.options(context, 1, milliseconds(ms))); });
   }
   check(vector.is_untouched(), "the memory was written to");
@@ -155,7 +155,7 @@ void bad_rooted_arguments(World& world) {
     o.setOutput(data, 10);
     o.setOperation(static_cast<nezha::ReduceOperation>(99));
   });
-  reduce("inputs of 10 elements and outputs of 11", [&](auto& o) {
+  reduce("the inputs have 10 elements and the outputs have 11", [&](auto& o) {
     o.setInput(data, 10);
     o.setOutput(data + 20, 11);
   });

@@ -39,14 +39,15 @@ void refused_blocks(World& world) {
   };
   using Gathered = nezha::AllgatherOptions;
   allgather("no output", [&](Gathered& o) { o.setInput(data.data(), 10); });
-  allgather("no equal blocks", [&](Gathered& o) { o.setOutput(data.data(), 10 * size + 1); });
+  allgather("cannot be divided into equal blocks",
+            [&](Gathered& o) { o.setOutput(data.data(), 10 * size + 1); });
   allgather("counts for 1 ranks",
             [&](Gathered& o) { o.setOutput(data.data(), std::vector<size_t>{10}); });
   allgather("the input has 9 elements", [&](Gathered& o) {
     o.setInput(data.data() + 20 * size, 9);
     o.setOutput(data.data(), 10 * size);
   });
-  allgather("single block, and has counts", [&](Gathered& o) {
+  allgather("single block, which takes no counts", [&](Gathered& o) {
     o.setInput(data.data() + 20 * size, std::vector<size_t>(size, 10));
     o.setOutput(data.data(), 10 * size);
   });
@@ -84,7 +85,8 @@ void refused_blocks(World& world) {
     o.setInput(data.data(), 10);
     o.setOutput(data.data() + 20 * size, 10 * size);
   });
-  const std::string lacks = world.rank == 0 ? "no input; set one" : "no output; set one";
+  const std::string lacks =
+      world.rank == 0 ? "there is no input; set one" : "there is no output; set one";
   refused<nezha::ScatterOptions>(context, nezha::scatter, lacks, [&](auto& o) { o.setRoot(0); });
   check_works(context, 3);
 }

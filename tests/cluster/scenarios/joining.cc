@@ -15,7 +15,7 @@ namespace {
 
 // A rank with a bad timeout fails, and the other rank learns the reason.
 void bad_timeout(World& world) {
-  constexpr const char* kReason = "a timeout of -5 ms";
+  constexpr const char* kReason = "the timeout is -5 ms";
   if (world.rank == 0) {
     check_mentions(thrown<nezha::InvalidArgument>([&] { world.join(milliseconds(-5)); }), kReason);
     world.tell("refused");
@@ -31,7 +31,8 @@ void bad_timeout(World& world) {
 
 // A rank whose number is out of range or missing fails, and the other rank learns the reason.
 void bad_ranks(World& world) {
-  const std::map<int, std::string> bad = {{2, "rank 2 of a context of 2 ranks"}, {-1, "no rank"}};
+  const std::map<int, std::string> bad = {{2, "there is no rank 2 in a context of 2 ranks"},
+                                          {-1, "the rank is not known"}};
   for (const auto& [rank, why] : bad) {
     const std::string name = "bad" + std::to_string(rank);
     if (world.rank == 1) {

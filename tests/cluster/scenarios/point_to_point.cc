@@ -290,10 +290,10 @@ void refused_exchanges(World& world) {
   send("the destination is rank -1 of 2", [](auto& o) { o.setDestination(-1); });
   send("null pointer", [](auto& o) { o.template setInput<float>(nullptr, 1); });
   send("more bytes than memory has", [&](auto& o) { o.setInput(values.data(), size_t{1} << 62); });
-  send("a type that is none",
+  send("an unknown type",
        [&](auto& o) { o.setInput(static_cast<nezha::DataType>(99), values.data(), 1); });
   send("below 2^62", [](auto& o) { o.setTag(uint64_t{1} << 62); });
-  send("a timeout of 0 ms", [](auto& o) { o.setTimeout(milliseconds(0)); });
+  send("the timeout is 0 ms", [](auto& o) { o.setTimeout(milliseconds(0)); });
   recv("the source is rank 5 of 2", [](auto& o) { o.setSources({0, 5}); });
   recv("rank 1 is a source twice", [](auto& o) { o.setSources({1, 0, 1}); });
   recv("no source", [](auto& o) { o.setSources({}); });

@@ -172,7 +172,7 @@ void broadcasts_each_way(World& world) {
   direct.setOutput(numbers.data(), numbers.size());
   direct.setAlgorithm(Algorithm::kDirect);
   check_mentions(thrown<nezha::InvalidArgument>([&] { nezha::broadcast(direct); }),
-                 "it does not go by direct but by tree or ring");
+                 "it cannot use the algorithm direct, but only tree or ring");
 }
 
 }  // namespace

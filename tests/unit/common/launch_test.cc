@@ -204,13 +204,13 @@ TEST_F(LaunchTest, WithoutARankThereIsAnErrorThatSaysWhatToDo) {
     std::vector<std::string> texts;
   };
   const Case cases[] = {
-      {-1, -1, {}, {"no rank", "ContextOptions::rank", "mpirun"}},
-      {0, -1, {}, {"no size", "ContextOptions::size"}},
-      {-1, -1, kPmix, {"no size", "PMIx"}},
+      {-1, -1, {}, {"the rank is not known", "ContextOptions::rank", "mpirun"}},
+      {0, -1, {}, {"the size is not known", "ContextOptions::size"}},
+      {-1, -1, kPmix, {"the size is not known", "PMIx"}},
       {-1, -1, {{"WORLD_SIZE", "x"}}, {"WORLD_SIZE is 'x'"}},
-      {-1, 2, kOpenMpi, {"rank 3 of a context of 2", "the rank from", "Open MPI"}},
-      {6, -1, kOpenMpi, {"rank 6 of a context of 6", "the size from", "Open MPI"}},
-      {2, 2, kOpenMpi, {"rank 2 of a context of 2"}},
+      {-1, 2, kOpenMpi, {"there is no rank 3 in a context of 2", "the rank from", "Open MPI"}},
+      {6, -1, kOpenMpi, {"there is no rank 6 in a context of 6", "the size from", "Open MPI"}},
+      {2, 2, kOpenMpi, {"there is no rank 2 in a context of 2"}},
       {-2, 2, {}, {"rank -2"}},
       {0, 0, {}, {"context of 0"}},
   };

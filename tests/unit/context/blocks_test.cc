@@ -87,7 +87,7 @@ TEST_F(PlaceBlocksTest, AnAlltoallvHasTwoVectorsOfBlocks) {
   EXPECT_EQ(op_.blocks_received().block(2).offset, 21U);
   expect_refused(
       place(Collective::kAlltoallv, 1, vector(100, Counts{1, 2, 3}), vector(0, Counts{1, 20, 30})),
-      "sends itself 2 elements and gets 20");
+      "sends itself 2 elements but receives 20");
 }
 
 TEST_F(PlaceBlocksTest, RanksBesidesTheRootGiveTheirOwnBlock) {

@@ -494,14 +494,14 @@ TEST_F(ControlPlaneTest, ARecoveryTakesNoNonsense) {
   has_engine_ = true;
   make_one(1);
   say(control_message::Recover{1, {}});
-  expect_nonsense(1, "in none");
+  expect_nonsense(1, "not the current recovery");
   say(control_message::Freeze{1, 0});
   expect_nonsense(1, "lane 0");
   say(control_message::Lost{kEngine});
   expect_nonsense(1, "not for rank 1");
   say(control_message::Freeze{1, kEngine});
   say(control_message::Freeze{2, kEngine});
-  expect_nonsense(1, "in another recovery");
+  expect_nonsense(1, "during another recovery");
   say(control_message::Recover{2, {}});
   expect_nonsense(1, "in epoch 2");
 }
@@ -547,7 +547,7 @@ TEST_F(ControlPlaneTest, TheCoordinatorTakesNoNonsense) {
   say(control_message::Lanes{0b11});
   stream_->send("what");
   network_->settle_down();
-  expect_nonsense(0, "makes no sense");
+  expect_nonsense(0, "malformed");
   say(control_message::Prepare{1});
   expect_nonsense(0, "not for rank 0");
   say(control_message::Commit{1, 0, {}, {}});

@@ -171,7 +171,7 @@ TEST(StoreDirectory, SaysWhatToDoIfTheStoreCannotBeWritten) {
   const absl::Status status = directory.publish(0, little_record());
   EXPECT_TRUE(absl::StrContains(status.message(),
                                 "publishing rank 0 in the store: the store cannot be written. Its "
-                                "directory, or its server, is to be there"))
+                                "directory or its server must exist"))
       << status;
 }
 

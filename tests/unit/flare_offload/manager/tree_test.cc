@@ -125,14 +125,15 @@ TEST(FabricTest, NamesTheLineAndWhatIsWrong) {
   EXPECT_EQ(error(one + groups), "");
   EXPECT_EQ(error(one + groups + groups), "line 3: 'multicast' is there already");
   EXPECT_EQ(error(one + "multicast 239.255.255.0 256"),
-            "line 2: not an address and port: '239.255.255.0'");
+            "line 2: '239.255.255.0' is not an address and port");
   for (const char* count : {"0", "x", "65537"}) {
     EXPECT_EQ(error(one + "multicast 239.0.0.0:1 " + count),
               absl::StrCat("line 2: '", count, "' is no number from 1 to 65536"));
   }
   for (const char* range :
        {"239.255.255.1:1 256", "223.255.255.255:1 2", "[ff18::ffff:ffff]:1 2"}) {
-    EXPECT_NE(error(one + "multicast " + range).find("begins no so many multicast addresses"),
+    EXPECT_NE(error(one + "multicast " + range)
+                  .find("does not begin a range of that many multicast addresses"),
               std::string::npos)
         << range;
   }
