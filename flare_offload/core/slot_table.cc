@@ -29,20 +29,23 @@ uint64_t lowest_bits(size_t count) {
 
 absl::Status check(const SlotTableOptions& options) {
   if (!std::has_single_bit(options.window) || options.window > kMaxWindow) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a window of ", options.window, " blocks; it is a power of two up to ", kMaxWindow));
+    return absl::InvalidArgumentError(absl::StrCat("the window has ", options.window,
+                                                   " blocks; it must be a power of two up to ",
+                                                   kMaxWindow));
   }
   if (options.children.empty() || options.children.size() > kMaxChildren) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(options.children.size(), " children; a switch has 1 to ", kMaxChildren));
+    return absl::InvalidArgumentError(absl::StrCat("the switch has ", options.children.size(),
+                                                   " children; it must have 1 to ", kMaxChildren));
   }
   if (options.payload == 0 || options.payload > kMaxPayload || options.payload % 8 != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a payload of ", options.payload, " bytes; it is a multiple of 8 up to ", kMaxPayload));
+    return absl::InvalidArgumentError(absl::StrCat("the payload has ", options.payload,
+                                                   " bytes; it must be a multiple of 8 up to ",
+                                                   kMaxPayload));
   }
   if (options.buffers < 1 || static_cast<size_t>(options.buffers) > options.children.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        options.buffers, " buffers a block; from 1 to the number of children are of use"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("each block has ", options.buffers,
+                     " buffers; it must have from 1 to as many as the switch has children"));
   }
   return absl::OkStatus();
 }

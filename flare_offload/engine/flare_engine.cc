@@ -118,14 +118,15 @@ void FlareEngine::try_again() {
 
 void FlareEngine::ask(uint32_t attempt) {
   if (is_up_ || !running_.empty() || !waiting_.empty() || owner_.is_recovering()) {
-    return on_rejected(attempt, "the earlier session is not given up yet");
+    return on_rejected(attempt, "this rank has not given up the earlier session yet");
   }
   attempt_ = attempt;
   session_.reset();  // left by an attempt that failed; it holds the port
   if (const absl::Status status = renew_way(); !status.ok()) {
     return on_rejected(attempt, std::string(status.message()));
   }
-  log_->debug("asks the manager at {} for a session, attempt {}", options_.manager.str(), attempt);
+  log_->debug("asking the manager at {} for a session, attempt {}", options_.manager.str(),
+              attempt);
   const absl::StatusOr<size_t> mtu = path_mtu(options_.manager, options_.interface);
   if (!mtu.ok()) return on_rejected(attempt, std::string(mtu.status().message()));
   const size_t payload = payload_for(*mtu, options_.manager.family() == AF_INET6) / 8 * 8;
@@ -143,9 +144,9 @@ void FlareEngine::ask(uint32_t attempt) {
 
 void FlareEngine::on_granted(const message::Granted& granted) {
   if (granted.streams != options_.streams) {
-    return on_rejected(attempt_,
-                       absl::StrCat("the manager gives ", granted.streams, " streams where ",
-                                    options_.streams, " were asked for"));
+    return on_rejected(
+        attempt_, absl::StrCat("the manager granted ", granted.streams, " streams instead of the ",
+                               options_.streams, " that this rank asked for"));
   }
   std::optional<UdpPort> group;
   if (granted.group) {
@@ -171,7 +172,7 @@ void FlareEngine::on_granted(const message::Granted& granted) {
 // Logs at this rank, whose operator can fix it. Rank 0 logs the reason of one rank only.
 void FlareEngine::tell_of_refusal(const absl::Status& why) {
   if (!refusals_.tell_of(options_.manager.str(), now())) return;
-  log_->warn("no in-network computing: {}", std::string(why.message()));
+  log_->warn("in-network computing is not available: {}", std::string(why.message()));
 }
 
 void FlareEngine::on_rejected(uint32_t attempt, const std::string& why) {
@@ -197,15 +198,15 @@ void FlareEngine::on_joined(int rank, const rank_message::Joined& joined) {
     broadcast(rank_message::Up{attempt_});
     return;
   }
-  log_->warn("no in-network computing for now, tried again in {} s: {}", backoff_ / kSecond,
-             why_not_);
+  log_->warn("in-network computing is not available; nezha tries again in {} s: {}",
+             backoff_ / kSecond, why_not_);
   broadcast(rank_message::Down{attempt_});
 }
 
 void FlareEngine::on_up(uint32_t attempt) {
   if (attempt != attempt_ || session_ == nullptr || lost_ == attempt) return;
   is_up_ = true;
-  log_->info("in-network computing, attempt {}", attempt);
+  log_->info("in-network computing is available, attempt {}", attempt);
   owner_.on_engine_up();
 }
 
@@ -307,8 +308,8 @@ absl::Status FlareEngine::on_message(int from, const rank_message::Message& mess
       return absl::OkStatus();
     }
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("a message of kind ", message.index(), " that is not for rank ", group_.rank));
+  return absl::InvalidArgumentError(absl::StrCat("it sent a message of kind ", message.index(),
+                                                 ", which is not for rank ", group_.rank));
 }
 
 // The peer may have left after all its operations were over, or it may have died.
@@ -343,7 +344,7 @@ absl::StatusOr<std::unique_ptr<Task>> FlareEngine::start(const Group& group, con
     return task;
   }
   if (!is_up_) {
-    task->lose(absl::UnavailableError("no session with a switch"));
+    task->lose(absl::UnavailableError("there is no session with a switch"));
     return task;
   }
   if (const auto leader = gone_.find(0); leader != gone_.end()) {  // nobody would give it a stream
@@ -470,8 +471,9 @@ void FlareEngine::forget(FlareTask& task) {
 
 std::string FlareEngine::why_waiting() const {
   if (!is_up_) return "its session with the switch is lost";
-  return group_.rank == 0 ? "waits for a stream of the session, which other operations have"
-                          : "rank 0 has not said by which stream of the session it goes";
+  return group_.rank == 0
+             ? "it waits for a stream of the session, because other operations use all of them"
+             : "rank 0 has not said which stream of the session it uses";
 }
 
 }  // namespace nezha::flare

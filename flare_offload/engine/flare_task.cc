@@ -61,10 +61,11 @@ absl::Status FlareTask::supports(const Operation& operation) {
     if (operation.operation == ReduceOperation::kCustom) return cannot("a custom operation");
     if (!operation.commutative) return cannot("an operation that is not commutative");
     if (operation.reproducible) return cannot("a reproducible sum");
-    if (reduction(operation.type, operation.operation) == nullptr) return cannot("such a type");
+    if (reduction(operation.type, operation.operation) == nullptr)
+      return cannot("this type of elements");
   }
   if (operation.bytes() == 0) return cannot("an operation without elements");
-  if (operation.bytes() > kMostBytes) return cannot("so long a vector");
+  if (operation.bytes() > kMostBytes) return cannot("a vector of this length");
   return absl::OkStatus();
 }
 
@@ -170,8 +171,8 @@ void FlareTask::on_mismatch(const Frame& frame) {
 
 void FlareTask::on_misfit() {
   fail(absl::FailedPreconditionError(
-      absl::StrCat("by the tag ", slice_.operation.tag,
-                   " the switch was sent parts of another operation than ", said(slice_.operation),
+      absl::StrCat("ranks have sent the switch parts of different operations by the tag ",
+                   slice_.operation.tag, "; this rank has called ", said(slice_.operation),
                    "; all ranks must call the same operations of one tag in the same order")));
 }
 

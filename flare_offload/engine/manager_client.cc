@@ -136,7 +136,7 @@ void ManagerClient::on_refused(const absl::Status& why) {
 
 void ManagerClient::give_up() {
   give_up(absl::UnavailableError(
-      is_ready_ ? absl::StrCat("the manager at ", manager_.str(), " gives no session in time")
+      is_ready_ ? absl::StrCat("the manager at ", manager_.str(), " has given no session in time")
                 : absl::StrCat("the manager at ", manager_.str(), " cannot be reached through ",
                                interface_, ": ", last_error_)));
 }

@@ -47,7 +47,7 @@ absl::StatusOr<Message> decode(absl::string_view bytes) {
   const bool has_reason = kind == 1;
   if (kind >= std::size(kSizes) || bytes.size() < 1 + kSizes[kind] ||
       (bytes.size() > 1 + kSizes[kind] && !has_reason)) {
-    return absl::InvalidArgumentError("a message about a session that makes no sense");
+    return absl::InvalidArgumentError("it sent a malformed message about a session");
   }
   FieldReader in(reinterpret_cast<const std::byte*>(bytes.data()) + 1);
   const auto attempt = in.get<uint32_t>();

@@ -218,9 +218,9 @@ void SwitchSession::on_alarm() {
   }
   if (is_deaf()) {
     return end(absl::UnavailableError(absl::StrCat(
-        "what the switch at ", granted_.address.str(), " sends to the multicast group ",
+        "data that the switch at ", granted_.address.str(), " sends to the multicast group ",
         granted_.group->str(), " does not reach host ", host_name(),
-        ", and the next session is without one")));
+        "; the next session uses no multicast")));
   }
   const Nanos time = now();
   for (const Stream& stream : streams_) {

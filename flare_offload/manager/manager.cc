@@ -55,8 +55,8 @@ class Manager::Listener final : EventHandler {
     }
   }
   void pause() {
-    log().warn("nezha-manager: nobody is accepted for {} ms: {}", kPause / kMillisecond,
-               strerror(errno));
+    log().warn("nezha-manager: accepting a connection failed, so it accepts none for {} ms: {}",
+               kPause / kMillisecond, strerror(errno));
     manager_.progress_.modify(socket_.fd(), 0);
     resume_.start(now() + kPause);
   }
@@ -158,7 +158,7 @@ void Manager::forget(Host* host) {
 void Manager::on_host(Host& host, const std::string& text) {
   const absl::StatusOr<message::Message> parsed = message::parse(text);
   if (!parsed.ok()) {
-    log().warn("nezha-manager: a host sends {}", std::string(parsed.status().message()));
+    log().warn("nezha-manager: a host sent {}", std::string(parsed.status().message()));
   } else if (const auto* join = std::get_if<message::Join>(&*parsed)) {
     on_join(host, *join);
   } else if (const auto* renew = std::get_if<message::Renew>(&*parsed)) {
@@ -358,7 +358,7 @@ void Manager::tell_of_silence(int number, const absl::Status& why, const std::st
 void Manager::on_switch(int number, const std::string& text) {
   const absl::StatusOr<message::Message> parsed = message::parse(text);
   if (!parsed.ok()) {
-    log().warn("nezha-manager: a switch sends {}", std::string(parsed.status().message()));
+    log().warn("nezha-manager: a switch sent {}", std::string(parsed.status().message()));
   } else if (const auto* has = std::get_if<message::Has>(&*parsed)) {
     on_has(number, *has);
   } else if (const auto* installed = std::get_if<message::Installed>(&*parsed)) {
@@ -372,7 +372,7 @@ void Manager::on_switch(int number, const std::string& text) {
 
 void Manager::on_has(int number, const message::Has& has) {
   const std::string& name = options_.fabric.switches[static_cast<size_t>(number)].name;
-  log().info("nezha-manager: {} is there, with {} sessions", name, has.sessions.size());
+  log().info("nezha-manager: {} is connected and has {} sessions", name, has.sessions.size());
   switches_[static_cast<size_t>(number)].is_up = true;
   admission_.came_up(number, has.memory, has.sessions);
   std::vector<Request> lost;

@@ -230,7 +230,7 @@ void Manager::tick() {
     }
     reject(job, missing.empty() ? std::string("the switches did not answer in time")
                                 : absl::StrCat("rank ", absl::StrJoin(missing, ", "),
-                                               " has not asked for it in time"));
+                                               " has not asked for the session in time"));
   }
   for (auto& [number, extend] : extensions) {
     extend.lease = options_.lease;

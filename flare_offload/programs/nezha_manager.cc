@@ -22,23 +22,24 @@ constexpr const char* kProgram = "nezha-manager";
 constexpr absl::string_view kUsage =
     R"(Usage: nezha-manager --listen ADDRESS:PORT --fabric FILE --secret FILE [OPTIONS]
 
-The network manager of a fabric of aggregation switches: gives the hosts of a job a reduction tree
-over the switches that have room, and each session its keys. Hosts name it in a rail,
+Manages the aggregation switches of a fabric: gives the hosts of a job a reduction tree over the
+switches that have room, and gives each session its keys. Hosts name the manager in a rail,
 flare:INTERFACE@ADDRESS:PORT. Prints "ready" when it listens.
 
 Options:
-  --listen ADDRESS:PORT  where hosts connect to, by TCP
-  --fabric FILE          the switches, the hosts and their links. Below is what it has
-  --secret FILE          what hosts, switches and this have in common: a line, 16 bytes at least
-  --sessions N           that a switch may have; a job takes one for each operation that it may have
-                         in flight, 4 unless its rail says otherwise (default: 64)
-  --lease SECONDS        how long a session stays that nobody renews (default: 10)
-  --help                 print this
+  --listen ADDRESS:PORT  the address at which hosts connect to the manager, by TCP
+  --fabric FILE          the switches, the hosts and their links; the format is described below
+  --secret FILE          the secret that the hosts, the switches and the manager share: a line of at
+                         least 16 bytes
+  --sessions N           how many sessions a switch may have. A job takes one for each operation
+                         that it may have in flight, 4 unless its rail says otherwise (default: 64)
+  --lease SECONDS        how long a session stays if nobody renews it (default: 10)
+  --help                 print this help
   --version              print the version
 
-Signals: SIGUSR1 prints its switches and jobs, as a line of JSON; SIGTERM and SIGINT end it, and the
-sessions stay on the switches while their leases last: a manager that starts meanwhile takes them
-over.
+Signals: SIGUSR1 prints the switches and jobs as a line of JSON. SIGTERM and SIGINT end the manager.
+The sessions stay on the switches while their leases last, and a manager that starts in that time
+takes them over.
 Exit status: 0 ended by a signal; 1 it cannot listen, or read a file; 2 wrong usage.
 
 The fabric's file: )";

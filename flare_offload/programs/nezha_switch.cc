@@ -31,24 +31,26 @@ constexpr const char* kProgram = "nezha-switch";
 
 constexpr absl::string_view kUsage = R"(Usage: nezha-switch --listen ADDRESS:PORT [OPTIONS]
 
-An aggregation switch: adds up what the hosts of a session send it by UDP, block by block, and sends
-them the results. Sessions come from files, or from a nezha-manager by the control port. Prints
-"ready" when it listens.
+An aggregation switch: adds up the data that the hosts of a session send by UDP, block by block,
+and sends the results to the hosts. Sessions come from files, or from a nezha-manager through the
+control port. Prints "ready" when it listens.
 
 Options:
-  --listen ADDRESS:PORT   where frames are received; IPv6 as [fd00::1]:7100
-  --control ADDRESS:PORT  where managers connect to, by TCP
-  --secret FILE           what managers prove to have, with --control: a line, 16 bytes at least
-  --session FILE          a session to serve; may be given several times. Below is what it has
-  --memory MIB            what all sessions' slots may take together (default: 128)
+  --listen ADDRESS:PORT   the address at which frames are received; IPv6 as [fd00::1]:7100
+  --control ADDRESS:PORT  the address at which managers connect, by TCP
+  --secret FILE           with --control: the secret that managers must know, a line of at least 16
+                          bytes
+  --session FILE          a session to serve; may be given several times. The format is described
+                          below
+  --memory MIB            how much the slots of all sessions may take together (default: 128)
   --threads N             threads that add up, 1 to 64 (default: half of the CPUs that this process
-                          may run on, at most 4). A session is one thread's, all of it; sessions
-                          with consecutive numbers are different threads'
-  --help                  print this
+                          may run on, at most 4). One thread handles all of a session; sessions with
+                          consecutive numbers have different threads
+  --help                  print this help
   --version               print the version
 
-Signals: SIGUSR1 prints what was counted, as a line of JSON; SIGTERM and SIGINT do so and end it.
-Below is what the line has.
+Signals: SIGUSR1 prints the counters as a line of JSON, which is described below. SIGTERM and SIGINT
+print them and end the switch.
 Exit status: 0 ended by a signal; 1 it cannot listen, install a session, or go on; 2 wrong usage.
 
 Session files: )";
@@ -80,7 +82,7 @@ void check(const Options& o) {
   const bool has_control = o.control.family() != AF_UNSPEC;
   if (o.listen.family() == AF_UNSPEC) throw UsageError("--listen is missing");
   if (has_control == o.secret.empty()) throw UsageError("--control and --secret go together");
-  if (!has_control && o.sessions.empty()) throw UsageError("--session is missing, or --control");
+  if (!has_control && o.sessions.empty()) throw UsageError("--session or --control is missing");
 }
 
 // The table has no help: kUsage is the help.
@@ -88,7 +90,7 @@ Options parse_options(int argc, char** argv) {
   Options o;
   constexpr int kMostMebibytes = 1 << 20;
   const auto to_memory = [](const std::string& text) {
-    return static_cast<size_t>(to_number(text, "a number of MiB, 1 to ", kMostMebibytes)) << 20;
+    return static_cast<size_t>(to_number(text, "a number of MiB from 1 to ", kMostMebibytes)) << 20;
   };
   read_service_options(
       kProgram, absl::StrCat(kUsage, kSessionFormat, "\n", kStatisticsFormat),
@@ -100,7 +102,7 @@ Options parse_options(int argc, char** argv) {
        {0, "session", "FILE", "", [&](const auto& v) { o.sessions.push_back(v); }},
        {0, "memory", "MIB", "", [&](const auto& v) { o.memory = to_memory(v); }},
        {0, "threads", "N", "",
-        [&](const auto& v) { o.threads = to_number(v, "a number, 1 to ", Server::kMaxThreads); }}},
+        [&](const auto& v) { o.threads = to_number(v, "a number from 1 to ", Server::kMaxThreads); }}},
       argc, argv);
   check(o);
   return o;

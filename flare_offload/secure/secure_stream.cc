@@ -104,7 +104,8 @@ absl::StatusOr<Secret> read_secret(const std::string& path) {
   const absl::string_view text = absl::StripAsciiWhitespace(*contents);
   if (text.size() < kLeast) {
     return absl::InvalidArgumentError(absl::StrCat("the secret in ", path, " is shorter than ",
-                                                   kLeast, " bytes; openssl rand -hex 32 has one"));
+                                                   kLeast,
+                                                   " bytes; `openssl rand -hex 32` makes one"));
   }
   Secret secret{};
   unsigned size = 0;
@@ -230,7 +231,8 @@ absl::Status SecureStream::hand_out(absl::FunctionRef<void(const std::string& me
     const auto* start = reinterpret_cast<const std::byte*>(plain_in_.data());
     const size_t length = FieldReader(start).get<uint32_t>();
     if (length > kMaxMessage) {
-      return absl::UnavailableError(absl::StrCat("a message of ", length, " bytes"));
+      return absl::UnavailableError(absl::StrCat("the peer announced a message of ", length,
+                                                 " bytes; the limit is ", kMaxMessage));
     }
     if (plain_in_.size() < kLengthSize + length) break;
     const std::string message = plain_in_.substr(kLengthSize, length);

@@ -59,8 +59,8 @@ void Control::accept_some() {
       const int error = errno;
       if (error == EAGAIN || error == EINTR || error == ECONNABORTED) return;
       if (drop_unproven()) continue;
-      log().warn("nezha-switch: nobody is accepted for {} ms: {}", kPause / kMillisecond,
-                 strerror(error));
+      log().warn("nezha-switch: accepting a connection failed, so it accepts none for {} ms: {}",
+                 kPause / kMillisecond, strerror(error));
       resumes_ = now() + kPause;
       return;
     }

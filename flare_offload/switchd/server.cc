@@ -24,7 +24,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::listen(const Address& address, s
   absl::StatusOr<std::vector<UdpPort>> ports =
       Lane::open_ports(address, static_cast<size_t>(threads));
   if (absl::IsUnimplemented(ports.status())) {
-    log().warn("nezha-switch: one thread in place of {}: {}", threads,
+    log().warn("nezha-switch: it uses one thread in place of {}: {}", threads,
                std::string(ports.status().message()));
     ports = Lane::open_ports(address, 1);
   }
@@ -61,9 +61,10 @@ absl::Status Server::install(const SessionSpec& spec) {
   }
   const size_t memory = SlotTable::memory_of(spec.table);
   if (memory > memory_left_) {
-    return of_session(spec.session, absl::ResourceExhaustedError(absl::StrCat(
-                                        "its slots take ", memory, " bytes, and ", memory_left_,
-                                        " are left (a smaller window or payload, or --memory)")));
+    return of_session(spec.session,
+                      absl::ResourceExhaustedError(absl::StrCat(
+                          "its slots take ", memory, " bytes, but only ", memory_left_,
+                          " are left; choose a smaller window or payload, or a larger --memory")));
   }
   Worker& worker = worker_of(spec.session);
   absl::StatusOr<std::unique_ptr<Session>> session = Session::install(spec, &worker.port());

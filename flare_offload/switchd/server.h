@@ -59,13 +59,12 @@ constexpr absl::string_view kStatisticsFormat =
     R"(Statistics, since the start and of each session since it was installed:
 
   threads                        how many there are
-  received, received_bytes       frames that came, whatever became of them; with their headers
+  received, received_bytes       all frames that came, and their bytes with headers
   sent, sent_bytes               frames that went out
   not_sent                       dropped: the kernel had no room for them, or no route
-  batches                        how often how many frames came at once: 1, 2 to 3, 4 to 7, ..., 128
-                                 and more
+  batches                        how often 1, 2 to 3, 4 to 7, ..., 128 and more frames came at once
   handed_over, not_handed_over   frames of one thread that came to another, in a train that had
-                                 several sessions' frames; dropped, as too many of these waited
+                                 several sessions' frames; those dropped, as too many of them waited
   malformed, unknown             dropped: no frame; of no session here
   memory_left                    bytes for further sessions' slots
   sessions                       for each:

@@ -11,9 +11,9 @@ namespace {
 
 absl::Status check_family(const UdpPort& port, const Address& to) {
   if (to.family() == port.family()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(to.str(), " cannot be reached from the address to listen at, which is of IPv",
-                   port.family() == AF_INET6 ? 6 : 4, "; all of a session are of one family"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      to.str(), " cannot be reached from the --listen address, which is of IPv",
+      port.family() == AF_INET6 ? 6 : 4, "; all addresses of a session must be of one family"));
 }
 
 absl::Status check_path(const SessionSpec& spec, const UdpPort& port, const Address& to) {

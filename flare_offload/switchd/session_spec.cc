@@ -145,7 +145,7 @@ absl::Status read_line(absl::string_view line, SessionSpec& spec,
                                                    " values, not ", words.size() - 1));
   }
   if (!seen.insert(keyword->name).second && keyword->name != "child") {
-    return absl::InvalidArgumentError(absl::StrCat("a second '", keyword->name, "'"));
+    return absl::InvalidArgumentError(absl::StrCat("'", keyword->name, "' comes a second time"));
   }
   return keyword->read(words, spec);
 }

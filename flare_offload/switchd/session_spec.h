@@ -26,17 +26,17 @@ constexpr absl::string_view kSessionFormat =
   window 32                      blocks in flight of each host; a power of two
   payload 1440                   bytes of elements in a block at most; a multiple of 8
   reproducible                   results do not depend on the order of arrival
-  buffers 4                      that many for each block instead of one; not if reproducible
-  child 10.0.0.1:7200 0          a child's address, and the rank that it is, or the ranks below
-  child 10.0.0.8:7100 1-4        it; children are numbered in the order of these lines
-  group 239.192.0.0:7200         the multicast group of the children that are one rank each: results
-                                 are sent to it once, and to each other child; without this line to
-                                 each child
-  parent 10.0.0.9:7100 2 64-HEX  the switch above, which child of it this one is, and its key;
-                                 without this line the switch is the root
+  buffers 4                      how many buffers each block has instead of one; not if reproducible
+  child 10.0.0.1:7200 0          a child's address, and its rank or the ranks below it; children are
+  child 10.0.0.8:7100 1-4        numbered in the order of these lines
+  group 239.192.0.0:7200         the multicast group of the children that are one rank each: the
+                                 switch sends results once to the group, and to each other child.
+                                 Without this line it sends them to each child
+  parent 10.0.0.9:7100 2 64-HEX  the switch above, this switch's number among its children, and its
+                                 key; without this line the switch is the root
 
-Generation and keys must be new each time that a switch starts, and after 2^31 blocks: with those of
-before, whoever recorded frames then could send them again, and they would count.
+Generation and keys must be new each time that a switch starts, and after 2^31 blocks. With old
+ones, frames that somebody recorded could be sent again, and would count.
 )";
 
 struct ParentSpec {

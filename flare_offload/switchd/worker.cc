@@ -30,7 +30,7 @@ absl::Status Worker::start(std::function<void()> on_failure) {
         return run();
       } catch (const std::bad_alloc&) {
         fail(absl::ResourceExhaustedError(
-            "no memory is left; a smaller --memory or smaller sessions"));
+            "no memory is left; choose a smaller --memory or smaller sessions"));
       } catch (const std::exception& error) {
         fail(absl::InternalError(error.what()));
       }

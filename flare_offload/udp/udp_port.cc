@@ -96,7 +96,7 @@ absl::Status choose_by_byte(int fd, size_t count, size_t place) {
     return absl::OkStatus();
   }
   return absl::UnimplementedError(
-      absl::StrCat("the kernel does not choose among UDP sockets by a program of ours"
+      absl::StrCat("the kernel cannot choose among UDP sockets by a program"
                    " (SO_ATTACH_REUSEPORT_CBPF: ",
                    strerror(errno), ")"));
 }

@@ -259,9 +259,9 @@ absl::StatusOr<Message> parse(absl::string_view text) {
     if (kind.word != word) continue;
     Message message = kind.read(words);
     if (words.is_over()) return message;
-    return absl::InvalidArgumentError(absl::StrCat("a message '", word, "' that makes no sense"));
+    return absl::InvalidArgumentError(absl::StrCat("a malformed message '", word, "'"));
   }
-  return absl::InvalidArgumentError("a message of no kind that is known");
+  return absl::InvalidArgumentError("a message of an unknown kind");
 }
 
 }  // namespace nezha::flare::message

@@ -281,14 +281,14 @@ def test_bad_options(bed: Testbed) -> None:
     at = ["--listen", switch_address(bed, ROOT)]
     for options, error in {
         (): "--listen is missing",
-        ("--listen", "10.0.0.1"): "--listen: not an address and port: '10.0.0.1'",
+        ("--listen", "10.0.0.1"): "--listen: '10.0.0.1' is not an address and port",
         ("--listen",): "--listen needs a value",
-        (*at,): "--session is missing, or --control",
+        (*at,): "--session or --control is missing",
         (*at, "--secret", "x"): "--control and --secret go together",
         (*at, "--sesion", "x"): "unknown option '--sesion'",
-        (*at, "--memory", "0"): "--memory '0': a number of MiB, 1 to 1048576",
-        (*at, "--threads", "0"): "--threads '0': a number, 1 to 64",
-        (*at, "--threads", "2x"): "--threads '2x': a number, 1 to 64",
+        (*at, "--memory", "0"): "--memory '0' is not a number of MiB from 1 to 1048576",
+        (*at, "--threads", "0"): "--threads '0' is not a number from 1 to 64",
+        (*at, "--threads", "2x"): "--threads '2x' is not a number from 1 to 64",
         (*at, "x"): "unexpected 'x'",
     }.items():
         assert refusal(bed, *options) == (2, f"nezha-switch: {error}\nTry nezha-switch --help.\n")
@@ -304,17 +304,17 @@ def test_sessions_that_cannot_be(bed: Testbed, tmp_path: Path) -> None:
     for text, error in {
         good.replace("payload 1440", "payload 1448"): "session 7: a payload of 1448 bytes is too"
         f" long for the way to {address(bed, 0)}, whose MTU of 1500 allows 1440",
-        good.replace("window 16", "window 65536"): "session 7: its slots take so many bytes, and"
-        " 134217728 are left (a smaller window or payload, or --memory)",
-        good.replace("window 16", "window 17"): "a window of 17 blocks; it is a power of two up to"
+        good.replace("window 16", "window 65536"): "session 7: its slots take so many bytes, but"
+        " only 134217728 are left; choose a smaller window or payload, or a larger --memory",
+        good.replace("window 16", "window 17"): "the window has 17 blocks; it must be a power of two up to"
         " 65536",
         good.replace("window", "windows"): "line 3: unknown word 1; nezha-switch --help says"
         " what lines have",
         good.replace("10.0.0.1", "192.0.2.1"): "session 7: looking for a route to 192.0.2.1:7200:"
         " Network is unreachable",
         good.replace(address(bed, 3), "[fd00::1]:7200"): "session 7: [fd00::1]:7200 cannot be"
-        " reached from the address to listen at, which is of IPv4; all of a session are of one"
-        " family",
+        " reached from the --listen address, which is of IPv4; all addresses of a session must be of"
+        " one family",
     }.items():
         path.write_text(text)
         code, said = refusal(bed, *at, "--session", str(path))

@@ -183,7 +183,8 @@ def test_a_rank_of_another_secret(bed: Testbed, fabric: Fabric) -> None:
         )
         said = refusal(fabric, str(odd), other)
         work.ranks[odd].process.wait_for(
-            rf"nezha warning \[rank {odd} of .*\]: no in-network computing: {said}", job.PATIENCE
+            rf"nezha warning \[rank {odd} of .*\]: in-network computing is not available: {said}",
+            job.PATIENCE,
         )
         work.all_done(2)
         work.stop()
@@ -202,10 +203,10 @@ def test_all_ranks_of_another_secret(bed: Testbed, fabric: Fabric) -> None:
         work.start(rails=fabric.rail, elements=1000, until=work.stop_file, report=1, env=env)
         said = refusal(fabric, r"\d", other)
         work.ranks[0].process.wait_for(
-            rf"nezha warning \[rank 0 of .*\]: .* tried again in 4 s: rank \d: {said}", job.PATIENCE
+            rf"nezha warning \[rank 0 of .*\]: .* nezha tries again in 4 s: rank \d: {said}", job.PATIENCE
         )
         for rank in work.ranks:
-            assert rank.process.stderr.count("no in-network computing: ") == 1, work.told()
+            assert rank.process.stderr.count("in-network computing is not available: ") == 1, work.told()
             told = re.findall(rf"is refused: rank {rank.number} of ", fabric.manager.stderr)
             assert len(told) == 1, fabric.manager.stderr
         work.all_done(2)
@@ -347,7 +348,7 @@ def test_bad_options(bed: Testbed, fabric: Fabric) -> None:
     cases: list[tuple[list[str], int, str]] = [
         ([], 2, f"--listen is missing\n{HELP}"),
         (at, 2, f"--fabric is missing\n{HELP}"),
-        ([*good, "--lease", "0"], 2, f"--lease '0': a number from 1 to 3600\n{HELP}"),
+        ([*good, "--lease", "0"], 2, f"--lease '0' is not a number from 1 to 3600\n{HELP}"),
         (good, 1, f"{path}: line 1: 'switch' takes 3 values, not 1"),
     ]
     for options, code, error in cases:

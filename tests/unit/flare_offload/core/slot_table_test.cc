@@ -443,13 +443,15 @@ TEST(SlotTableOptions, AreChecked) {
   for (const uint32_t window : {0U, 3U, 2 * kMaxWindow}) {
     SlotTableOptions options = good;
     options.window = window;
-    EXPECT_EQ(check(options).message(),
-              absl::StrCat("a window of ", window, " blocks; it is a power of two up to 65536"));
+    EXPECT_EQ(
+        check(options).message(),
+        absl::StrCat("the window has ", window, " blocks; it must be a power of two up to 65536"));
   }
   for (const size_t children : {0, 65}) {
     SlotTableOptions options = good;
     options.children.assign(children, {0, 1});
-    EXPECT_EQ(check(options).message(), absl::StrCat(children, " children; a switch has 1 to 64"));
+    EXPECT_EQ(check(options).message(),
+              absl::StrCat("the switch has ", children, " children; it must have 1 to 64"));
   }
   for (const size_t payload : {size_t{0}, size_t{12}, kMaxPayload + 8}) {
     SlotTableOptions options = good;

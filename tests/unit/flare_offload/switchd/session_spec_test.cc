@@ -86,7 +86,7 @@ TEST(SessionSpec, ErrorsNameTheLine) {
   EXPECT_EQ(error_of("window 32", "window 32 33"), "line 5: 'window' takes 1 values, not 2");
   EXPECT_EQ(error_of("window 32", "windows 32"),
             "line 5: unknown word 1; nezha-switch --help says what lines have");
-  EXPECT_EQ(error_of("window 32", "session 7"), "line 5: a second 'session'");
+  EXPECT_EQ(error_of("window 32", "session 7"), "line 5: 'session' comes a second time");
   EXPECT_EQ(error_of(kKey, "abc"), "line 3: word 2 is no key of 64 hex digits");
   EXPECT_EQ(error_of("10.0.0.1:7200", "h0"), "line 7: word 2 is no address and port");
   for (const char* ranks : {"x", "4-1", "1-", "-1", "0-65535", "1-2-3"}) {
@@ -118,8 +118,9 @@ TEST(SessionSpec, ErrorsNameWhatIsMissing) {
 
 TEST(SessionSpec, TheTablesOptionsAreChecked) {
   EXPECT_EQ(error_of("window 32", "window 0"),
-            "a window of 0 blocks; it is a power of two up to 65536");
-  EXPECT_NE(error_of("payload 1440", "payload 1441").find("a payload of 1441"), std::string::npos);
+            "the window has 0 blocks; it must be a power of two up to 65536");
+  EXPECT_NE(error_of("payload 1440", "payload 1441").find("the payload has 1441 bytes"),
+            std::string::npos);
 }
 
 }  // namespace
