@@ -172,8 +172,9 @@ void Member::connect(int rank, const std::vector<char>& bytes) {
   }
   if (!address->agrees_with(*address_)) {
     throw InvalidArgument(prefixed(
-        rank_of_, absl::StrCat("rank ", rank, " runs by other settings than this rank, whose are ",
-                               record_.settings, "; give the same NEZHA_ variables to both")));
+        rank_of_,
+        absl::StrCat("rank ", rank, " runs by other settings than this rank, whose settings are ",
+                     record_.settings, "; give the same NEZHA_ variables to both")));
   }
   const Entry entry(*this);
   Channel& channel = endpoint_->channel(address->process());
@@ -229,11 +230,11 @@ void Member::on_message(int rank, const std::string& message) {
   const auto record = Record::decode(message);
   absl::Status status = record.status();
   if (status.ok() && record->process != peer(rank).channel()->peer()) {
-    status = absl::InvalidArgumentError("it speaks for another process");
+    status = absl::InvalidArgumentError("it describes another process");
   }
   if (status.ok()) status = learn(rank, *record, /*is_complete=*/true);
   if (status.ok()) return;
-  log_->warn("what rank {} tells of its rails is of no use: {}", rank,
+  log_->warn("the description that rank {} sent of its rails cannot be used: {}", rank,
              std::string(status.message()));
 }
 
@@ -302,7 +303,7 @@ void Member::receive(Completions& completions, const std::vector<int>& ranks, ui
   check_slot(rank_of_, tag);
   const Entry entry(*this);
   std::vector<Peer*> peers;
-  absl::Status lost = absl::InvalidArgumentError("a receive from no rank but this one");
+  absl::Status lost = absl::InvalidArgumentError("the receive names no rank other than this one");
   for (const int rank : std::set<int>(ranks.begin(), ranks.end())) {
     if (rank == rank_) continue;  // a receive from any rank lists this rank, which sends nothing
     Peer& source = peer(rank);
@@ -324,8 +325,8 @@ void Member::bind(Completions& completions, int rank, int slot, std::byte* memor
   peer(rank);  // throws if there is none
   const Bound bound{.completions = &completions, .memory = memory, .room = room};
   if (!bound_.try_emplace({rank, slot}, bound).second) {
-    throw InvalidArgument(prefixed(
-        rank_of_, absl::StrCat("slot ", slot, " of the pair with rank ", rank, " has a buffer")));
+    throw InvalidArgument(prefixed(rank_of_, absl::StrCat("slot ", slot, " of the pair with rank ",
+                                                          rank, " has a buffer already")));
   }
   ask_for_next(rank, slot);
 }

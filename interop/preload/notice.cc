@@ -40,13 +40,13 @@ __attribute__((destructor)) void tell_if_unused() {
   if (is_used || !takeover::environment_names_rails()) return;
   if (is_torch_with_its_own_gloo()) {
     log().warn(
-        "libnezha_gloo.so was preloaded in vain: a Gloo of its own is linked into this process's "
-        "PyTorch, as into the wheels of PyPI, and uses one network; take a PyTorch that is linked "
-        "to libgloo.so, such as Debian's python3-torch");
+        "libnezha_gloo.so was preloaded in vain: this process's PyTorch contains a Gloo of its "
+        "own, as PyPI's wheels do, which uses one network; use a PyTorch that is linked to "
+        "libgloo.so, such as Debian's python3-torch");
   } else {
     log().debug(
-        "libnezha_gloo.so was preloaded, and this process has made no device through libgloo.so: "
-        "it does not use Gloo, or its Gloo is linked into it");
+        "libnezha_gloo.so was preloaded, but this process has made no device through libgloo.so: "
+        "it does not use Gloo, or it contains a Gloo of its own");
   }
 }
 

@@ -13,8 +13,8 @@ void* find_original(const char* name) {
   if (found != nullptr) return found;
   throw ::gloo::InvalidOperationException(
       std::string("nezha: the libgloo of this process has no function ") + name +
-      ", which nezha calls for what it does not do itself; it needs the libgloo that it was built "
-      "with");
+      ", which nezha calls for operations that it does not carry out itself; use the libgloo that "
+      "nezha was built with");
 }
 
 }  // namespace nezha::takeover
