@@ -58,7 +58,7 @@ Attempt greet(const Target& target, Service service, Stream stream, Nanos deadli
   absl::Status status = stream.send(encode(hello), deadline);
   if (status.ok()) status = stream.receive(absl::MakeSpan(bytes), deadline);
   if (absl::IsDeadlineExceeded(status)) {
-    return failed(Outcome::kFailed, "the connection was made, and then nothing came by it");
+    return failed(Outcome::kFailed, "the connection was made, but nothing came through it");
   }
   const auto welcome = status.ok() ? decode_welcome(bytes) : std::nullopt;
   if (!welcome || welcome->token != target.token ||

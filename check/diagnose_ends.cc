@@ -37,7 +37,7 @@ void add_unusable(const Evidence& evidence, const Words& words, std::vector<Find
                         ranks,
                         {},
                         absl::StrCat("Rail ", rail, ", ", words.ranks(ranks),
-                                     ": it cannot be used: ", error, ". Mend --rails on ",
+                                     ": it cannot be used: ", error, ". Correct --rails on ",
                                      is_one ? "this host, or the interface."
                                             : "these hosts, or the interfaces.")});
   }

@@ -155,8 +155,8 @@ void add_late_answers(const Evidence& evidence, const Words& words,
         "late", group,
         absl::StrFormat("the median round trip takes %.0f ms, and that of most paths %.3g ms:"
                         " packets are lost, or held up for long. Look at the error counters"
-                        " (`ip -s link`), the cables and the switch's ports. A job uses such a"
-                        " rail next to not at all.",
+                        " (`ip -s link`), the cables and the switch's ports. A job hardly uses"
+                        " such a rail.",
                         path.round_trip_us / 1000, usual / 1000)));
   }
 }
@@ -212,8 +212,8 @@ void add_broken(const Evidence& evidence, const Words& words, std::vector<Findin
     if (words.from(group.ways.front()).kind != "tcp") {
       findings.push_back(words.finding(
           "broken", group,
-          absl::StrCat("connections can be made by TCP, and the rail's own do not work: ",
-                       path.error, ". If it is RDMA over Ethernet, see to it that RoCE's packets",
+          absl::StrCat("TCP connections work, but the rail's own connections do not: ", path.error,
+                       ". If it is RDMA over Ethernet, see to it that RoCE's packets",
                        " get through, which are UDP to port 4791, or iWARP's connections.")));
       continue;
     }

@@ -129,11 +129,10 @@ FrameSize measure(const Target& target, Direction direction, int mtu) {
   if (*again > 0) return {*again, false, ""};
   if (largest > 0) return {largest, true, ""};
   const bool is_there = direction == Direction::kThere;
-  return {
-      0, false,
-      absl::StrCat("connections could be made, and then no packet of any size arrived from rank ",
-                   is_there ? target.rank : target.peer, " at rank ",
-                   is_there ? target.peer : target.rank)};
+  return {0, false,
+          absl::StrCat("connections could be made, but no packet of any size arrived from rank ",
+                       is_there ? target.rank : target.peer, " at rank ",
+                       is_there ? target.peer : target.rank)};
 }
 
 }  // namespace

@@ -14,32 +14,32 @@ constexpr const char* kIntroduction = R"(nezha-check - tests the networks of a j
 
 usage: nezha-check [options]
 
-Run it on all hosts of the job, one process a rank, as the job itself is started. Each pair of
-ranks tests each rail that it has in common: whether a connection can be made in each
-direction, and arrives at the right interface; how large the packets are that get through; the
-round trip; and the rate in each direction. Rank 0 prints a table, and what is wrong, between
-which ranks, and what to do about it. It needs a few seconds, and more with many hosts: each
-host is in one pair at a time, and a pair takes about half a second for each rail. Of several
-ranks on a host one measures.
+Run it on all hosts of the job, one process per rank, as the job itself is started. Each
+pair of ranks tests each rail that both have: whether a connection can be made in each
+direction and arrives at the right interface, how large the packets are that get
+through, the round trip, and the rate in each direction. Rank 0 prints a table, then
+what is wrong, between which ranks, and what to do about it. nezha-check needs a few
+seconds, and more with many hosts: each host is in one pair at a time, and a pair takes
+about half a second for each rail. If a host has several ranks, one of them measures.
 )";
 
 constexpr const char* kTable = R"(
-A line of the table is a rail that is well between the pairs named there, with the largest
-round trip and the lowest rates of them, or one pair of ranks where something is wrong. The
-first value of two is of the way from the lower rank to the higher one. Times are in
-microseconds, rates in Gbit/s (10^9 bits a second) of one connection's payload, packets in
-bytes with the headers of IP.
+A line of the table is a rail that is well between the pairs named there, with the
+largest round trip and the lowest rates of them, or one pair of ranks where something is
+wrong. If a line has two values, the first is for the way from the lower rank to the
+higher one. Times are in microseconds, rates in Gbit/s (10^9 bits a second) of one
+connection's payload, and packets in bytes with the headers of IP.
 
-Exit status, the same on all ranks: 0 all is well; 1 something is wrong, or a rank has not
-come. It is 2 on a rank whose command line is bad.
+The exit status is the same on all ranks: 0 all is well; 1 something is wrong, or a rank has
+not come. It is 2 on a rank whose command line is bad.
 )";
 
 OptionTable make_table(Options& o, bool& help, bool& version) {
   OptionTable table;
   bench::add_rendezvous_options(
       table, o,
-      "how long a rank waits for one that does not come or, beyond the time that its measurement"
-      " takes at most, does not go on (default: $NEZHA_TIMEOUT, or 30s)");
+      "how long a rank waits for another one that does not come, or does not go on after the time"
+      " that its measurement takes at most (default: $NEZHA_TIMEOUT, or 30s)");
   table.push_back({0, "", "", "What is tested", {}});
   table.push_back({0, "rails", "LIST",
                    "this rank's rails, such as tcp:eth0,tcp:eth1, or auto, which finds them"

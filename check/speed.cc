@@ -174,7 +174,7 @@ void measure_speed(const Target& target, Path& path) {
     if (!measure_rates(target, deadline, path)) return;
   } while (is_suspicious() && ++tries < kMostTries && now() + 2 * kPatience < deadline);
   if (std::min(path.gbps_there, path.gbps_back) <= 0) {
-    path.error = "a connection was made and carried nothing";
+    path.error = "a connection was made, but carried nothing";
   }
 }
 

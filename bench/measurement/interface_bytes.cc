@@ -19,7 +19,7 @@ double bytes_sent(const std::string& name) {
     for (int column = 0; column < 9; ++column) words >> number;  // eight about receiving
     return number;
   }
-  throw std::runtime_error("no interface '" + name + "'");
+  throw std::runtime_error("there is no interface '" + name + "'");
 }
 
 }  // namespace

@@ -55,20 +55,19 @@ void add_measurement_options(OptionTable& table, Options& o, const Dialect& dial
        {0, "no-verify", "", "do not check the results", [&o](const auto&) { o.verify = false; }},
        {0, "in-place", "", "the output is the input", [&o](const auto&) { o.in_place = true; }},
        {0, "barrier", "",
-        "a barrier before each operation, which does not count in its time: else a root may be"
-        " ahead of the others by many operations",
+        "a barrier before each operation, which does not count in its time; without it a root may"
+        " be many operations ahead of the others",
         [&o](const auto&) { o.barrier = true; }},
        {0, "threads", "N", "threads that use one context, each with its own tag (default: 1)",
         [&o](const auto& v) { o.threads = to_number<size_t>(v, 1, 1024); }},
        {0, "start-up", "",
-        "each rank tells first, in JSON, what it took to connect and to run an operation of the"
-        " first size",
+        "each rank first prints, in JSON, what connecting and an operation of the first size took",
         [&o](const auto&) { o.start_up = true; }},
        {0, "format", "NAME", "table, json (one object a line) or csv (default: table)",
         [&o](const auto& v) { o.format = to_format(v); }},
        {0, "trace", "FILE",
-        "rank 0 writes a line for each operation (CSV): when it ended (CLOCK_MONOTONIC), its time,"
-        " what is learned, what it has sent",
+        "rank 0 writes a line of CSV for each operation: when it ended (CLOCK_MONOTONIC), its"
+        " time, what the load balancer has learned, and what rank 0 has sent",
         [&o](const auto& v) { o.trace = v; }}});
 }
 
@@ -76,7 +75,7 @@ void add_policy_options(OptionTable& table, Options& o, const Dialect& dialect) 
   const auto& policies = dialect.policies;
   if (policies.empty()) return;
   table.push_back({0, "policy", "NAME",
-                   "what divides messages: " + absl::StrJoin(policies, ", ") +
+                   "how messages are divided: " + absl::StrJoin(policies, ", ") +
                        " (default: " + policies.front() + ", or none with --share)",
                    [&](const auto& v) { o.policy = one_of(v, policies); }});
   table.push_back({0, "table", "FILE",
@@ -93,13 +92,14 @@ void add_options_of_rails_alone(OptionTable& table, Options& o, bool& list_rails
                    "the ports at which this rank is reached, such as 20000-20100 (default: any)",
                    [&o](const auto& v) { o.ports = to_ports(v); }});
   table.push_back({0, "await-switch", "",
-                   "of a flare rail alone: first run small operations until the switch has carried"
-                   " one",
+                   "with a single flare rail: first run small operations until the switch has"
+                   " carried one",
                    [&o](const auto&) { o.await_switch = true; }});
-  table.push_back({0, "rails-report", "",
-                   "tell at the end what each rail of the ranks has carried, whether it is up, and"
-                   " what the load balancer has decided, when and why (json: one object more)",
-                   [&o](const auto&) { o.rails_report = true; }});
+  table.push_back(
+      {0, "rails-report", "",
+       "report at the end what each rail of the ranks has carried, whether it is up, and"
+       " what the load balancer has decided, when and why (json: in one more object)",
+       [&o](const auto&) { o.rails_report = true; }});
 }
 
 void add_rail_options(OptionTable& table, Options& o, const Dialect& dialect, bool& list_rails) {

@@ -90,7 +90,7 @@ void check(const T* values, size_t elements, const std::vector<T>& want) {
   }
   if (wrong == 0) return;
   throw WrongResult(absl::StrCat("wrong result at ", elements * sizeof(T), " bytes: element ",
-                                 first, " is ", to_text(values[first]), ", want ",
+                                 first, " is ", to_text(values[first]), " instead of ",
                                  to_text(want[first % want.size()]), " (", wrong, " of ", elements,
                                  " elements are wrong)"));
 }

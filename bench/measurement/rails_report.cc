@@ -70,7 +70,9 @@ RailStats decode(absl::string_view line) {
   for (size_t i = 0; is_good && i < std::size(counts); ++i) {
     is_good = absl::SimpleAtoi(words[3 + i], counts[i]);
   }
-  if (!is_good) throw std::runtime_error("a rank is another version of the program");
+  if (!is_good)
+    throw std::runtime_error(
+        "a rank runs another version of the program; start the same version on all ranks");
   return rail;
 }
 
@@ -217,15 +219,13 @@ void print_rails(const std::vector<Row>& rows, int size) {
                   .c_str());
   }
   std::fputs(
-      "state: to how many ranks the rail is down (it has no link), and for how long the longest "
-      "of\n"
-      "  them has had none; to how many it is lossy (its link loses some 3% of the packets or "
-      "more,\n"
-      "  and carries nothing but small test messages while another rail loses less)\n"
+      "state: down: to how many ranks the rail has no link, and for how long the rank among\n"
+      "  them that has had none for longest has had none; lossy: to how many ranks the rail's\n"
+      "  link loses some 3% of the packets or more, and carries only small test messages while\n"
+      "  another rail loses less\n"
       "rate: Gbit/s, as nezha has measured the rail's links (0: not known)\n"
-      "resent: pieces of messages that other rails sent again; lost: links that died; remade: "
-      "those\n"
-      "  of them that were made again\n",
+      "resent: pieces of messages that other rails sent again; lost: links that died; remade:\n"
+      "  lost links that were made again\n",
       stdout);
   print_troubles(rows, shown);
 }
@@ -251,7 +251,7 @@ void print_history(const std::vector<std::string>& lines) {
       std::printf("  %s\n", lines[i].c_str());
     }
   }
-  if (probes > 0) std::printf("  and %d probes that were not worth it\n", probes);
+  if (probes > 0) std::printf("  and %d probes that brought nothing\n", probes);
 }
 
 void print_balance(const Options& options, const BalanceStats& balance) {
@@ -283,11 +283,10 @@ void print_balance(const Options& options, const BalanceStats& balance) {
   }
   std::puts(
       "A window is up to ten operations. start: the first division; search: compares sets of\n"
-      "  rails; rebalance: lets the rails finish together; drift: rails take longer or shorter "
-      "than\n"
-      "  they used to; probe: looks at what is not in use; return: a probe or a move was not "
-      "worth\n"
-      "  it; lanes: a rail was lost or came back; way: another algorithm or way was faster\n"
+      "  rails; rebalance: lets the rails finish together; drift: rails take longer or shorter\n"
+      "  than they used to; probe: measures a rail or a way that is not in use; return: a probe\n"
+      "  or a move brought nothing; lanes: a rail was lost or came back; way: another algorithm\n"
+      "  or way was faster\n"
       "Messages that are not listed go as stripes, by the rails' rates, or by the fastest rail if\n"
       "they are short.");
 }

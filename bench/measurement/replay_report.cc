@@ -85,11 +85,10 @@ void print_table(const Dialect& dialect, const Options& o, const ReplayResult& r
   }
   std::printf("; CPU time of all ranks %.3f s\n", result.cpu_seconds);
   std::printf(
-      "\nMedians of %zu steps, and of as many without computation (communication alone), by "
-      "turns.\n"
-      "Computation: the rank sleeps, as a CPU does while a GPU computes. Exposed: the step "
-      "without\n"
-      "its computation. Bandwidths: of communication alone.\n",
+      "\nThe values are medians of %zu steps, and of as many steps without computation\n"
+      "(communication alone), which took turns. Instead of computing the rank sleeps, as a CPU\n"
+      "does while a GPU computes. Exposed communication is the step without its computation.\n"
+      "Bandwidths are those of communication alone.\n",
       result.steps);
 }
 

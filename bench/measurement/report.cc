@@ -197,16 +197,17 @@ void print_table_header(const Dialect& dialect, const Options& o,
 }
 
 constexpr const char* kBalancerLegend =
-    "load balancer: what rank 0 had learned of such messages at the end of the row. searching: it\n"
-    "  looks for the rails that are to carry them; cold: one rail carries them, or they go as\n"
-    "  stripes; hot: several rails carry them, and it looks for the part of each; converged:\n"
-    "  several rails carry them and finish together; (trying): it looks at another division for a\n"
-    "  few operations. Then the part that each rail is to carry (stripes: the whole message over\n"
-    "  all rails), and the algorithm if it is not the usual one.\n"
-    "  Blank: it has decided nothing of such messages. It divides allreduces of 4 KiB to less "
-    "than\n"
-    "  8 MiB (with plan slice, longer ones too), and none with plan stripe or policy none. Other\n"
-    "  messages go as stripes, by the rails' rates, or by the fastest rail if they are short.\n";
+    "load balancer: what rank 0 had learned about such messages at the end of the row.\n"
+    "  searching: the balancer looks for the rails that are to carry them; cold: one rail\n"
+    "  carries them, or they go as stripes; hot: several rails carry them, and the balancer\n"
+    "  looks for the part of each; converged: several rails carry them and finish together;\n"
+    "  (trying): the balancer tries another division for a few operations. Then comes the\n"
+    "  part that each rail is to carry (stripes: the whole message over all rails), and the\n"
+    "  algorithm if it is not the usual one.\n"
+    "  Blank: the balancer has decided nothing about such messages. It divides allreduces of\n"
+    "  4 KiB to less than 8 MiB (with plan slice, longer ones too), and none with plan stripe\n"
+    "  or policy none. Other messages go as stripes, by the rails' rates, or by the fastest\n"
+    "  rail if they are short.\n";
 
 }  // namespace
 

@@ -98,7 +98,8 @@ std::vector<std::string> Meeting::of_rank_0(const std::string& topic,
   if (options_.rank == 0) publish(topic, absl::StrJoin(values, std::string(1, kSeparator)));
   std::vector<std::string> theirs = absl::StrSplit(read(topic, 0), kSeparator);
   if (theirs.size() == values.size()) return theirs;
-  throw std::runtime_error("rank 0 is another version of the program");
+  throw std::runtime_error(
+      "rank 0 runs another version of the program; start the same version on all ranks");
 }
 
 void Meeting::agree(const std::string& topic, const Settings& settings) {
@@ -109,7 +110,9 @@ void Meeting::agree(const std::string& topic, const Settings& settings) {
   for (int rank = 0; rank < options_.size; ++rank) {
     const std::vector<std::string> theirs = absl::StrSplit(read(topic, rank), kSeparator);
     if (theirs.size() != mine.size()) {
-      throw std::runtime_error(absl::StrCat("rank ", rank, " is another version of the program"));
+      throw std::runtime_error(absl::StrCat(
+          "rank ", rank,
+          " runs another version of the program; start the same version on all ranks"));
     }
     for (size_t i = 0; i < mine.size(); ++i) {
       if (mine[i] == theirs[i]) continue;

@@ -107,7 +107,8 @@ class GlooRunner : public Runner {
     }
     const std::vector<DevicePointer> devices = make_devices();
     if (!shares_.empty() && devices.size() < interfaces_.size()) {
-      throw std::runtime_error("--share: one device drives all interfaces: " + device_);
+      throw std::runtime_error(
+          "--share is not possible, because one device drives all interfaces: " + device_);
     }
     if (shares_.empty()) shares_.assign(devices.size(), 1);
     for (size_t i = 0; i < devices.size(); ++i) {

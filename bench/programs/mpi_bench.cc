@@ -179,7 +179,8 @@ class MpiRunner : public Runner {
  public:
   explicit MpiRunner(const Options& options)
       : interfaces_(options.rails), rank_(options.rank), in_place_(options.in_place) {
-    if (options.threads > 1) throw std::runtime_error("--threads: MPI is used by one thread");
+    if (options.threads > 1)
+      throw std::runtime_error("--threads: mpi-bench calls MPI from one thread only");
     if (options.in_place && options.collective == "reduce_scatter") {
       throw std::runtime_error(
           "--in-place: MPI's reduce_scatter leaves its result at the beginning of the vector, and"
@@ -191,7 +192,8 @@ class MpiRunner : public Runner {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (rank != options.rank || size != options.size) {
-      throw std::runtime_error(absl::StrCat("MPI has it as rank ", rank, " of ", size));
+      throw std::runtime_error(absl::StrCat("to MPI this process is rank ", rank, " of ", size,
+                                            "; give no other --rank and --size"));
     }
   }
 
@@ -206,7 +208,7 @@ class MpiRunner : public Runner {
 
   std::unique_ptr<Operation> prepare(const Request& request) override {
     if (request.elements > std::numeric_limits<int>::max()) {
-      throw std::runtime_error("--elements: MPI counts them by an int");
+      throw std::runtime_error("--elements: MPI counts elements with an int; give fewer");
     }
     // The benchmark's own allreduces are always in place.
     const bool in_place = in_place_ || request.input == request.output;

@@ -92,18 +92,19 @@ Options parse_options(int argc, char** argv) {
   const auto to_memory = [](const std::string& text) {
     return static_cast<size_t>(to_number(text, "a number of MiB from 1 to ", kMostMebibytes)) << 20;
   };
-  read_service_options(
-      kProgram, absl::StrCat(kUsage, kSessionFormat, "\n", kStatisticsFormat),
-      {{0, "listen", "ADDRESS:PORT", "",
-        [&](const auto& v) { o.listen = to_address("--listen", v); }},
-       {0, "control", "ADDRESS:PORT", "",
-        [&](const auto& v) { o.control = to_address("--control", v); }},
-       {0, "secret", "FILE", "", [&](const auto& v) { o.secret = v; }},
-       {0, "session", "FILE", "", [&](const auto& v) { o.sessions.push_back(v); }},
-       {0, "memory", "MIB", "", [&](const auto& v) { o.memory = to_memory(v); }},
-       {0, "threads", "N", "",
-        [&](const auto& v) { o.threads = to_number(v, "a number from 1 to ", Server::kMaxThreads); }}},
-      argc, argv);
+  read_service_options(kProgram, absl::StrCat(kUsage, kSessionFormat, "\n", kStatisticsFormat),
+                       {{0, "listen", "ADDRESS:PORT", "",
+                         [&](const auto& v) { o.listen = to_address("--listen", v); }},
+                        {0, "control", "ADDRESS:PORT", "",
+                         [&](const auto& v) { o.control = to_address("--control", v); }},
+                        {0, "secret", "FILE", "", [&](const auto& v) { o.secret = v; }},
+                        {0, "session", "FILE", "", [&](const auto& v) { o.sessions.push_back(v); }},
+                        {0, "memory", "MIB", "", [&](const auto& v) { o.memory = to_memory(v); }},
+                        {0, "threads", "N", "",
+                         [&](const auto& v) {
+                           o.threads = to_number(v, "a number from 1 to ", Server::kMaxThreads);
+                         }}},
+                       argc, argv);
   check(o);
   return o;
 }
@@ -177,7 +178,7 @@ absl::Status run(int argc, char** argv) {
     return run(options);
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError(
-        "no memory is left; a smaller --memory or smaller sessions");
+        "no memory is left; choose a smaller --memory or smaller sessions");
   }
 }
 

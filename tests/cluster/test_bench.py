@@ -489,7 +489,7 @@ def test_a_barrier_before_each_operation(bed: Testbed, tmp_path: Path) -> None:
 def test_a_blank_cell_is_explained(bed: Testbed, tmp_path: Path) -> None:
     """The legend explains it, also if the load balancer has decided nothing for any row."""
     text = run(bed, tmp_path, NEZHA, *ON_BOTH[NEZHA], *QUICK, collective="allgather")
-    assert "Blank: it has decided nothing of such messages." in text
+    assert "Blank: the balancer has decided nothing about such messages." in text
 
 
 # ---- what the rails have carried, and why -----------------------------------------------------
@@ -552,7 +552,7 @@ def test_rails_report_of_a_rail_that_loses_packets(bed: Testbed, tmp_path: Path)
     down, lossy = rf"down to {count} for [\d.]+ s", rf"lossy to {count}"
     assert re.match(rf"({down}, {lossy}|{down}|{lossy}) +\d", rows["1", "eth1"]), lines
     assert rows["1", "eth0"].startswith("up "), lines
-    assert any("nothing but small test messages" in line for line in lines), lines
+    assert any("only small test messages" in line for line in lines), lines
 
 
 def test_rails_report_of_many_ranks(bed: Testbed, tmp_path: Path) -> None:
@@ -887,7 +887,7 @@ def test_bad_command_lines_of_nezha() -> None:
         (["--shared-path", "/no/such/folder"], "'/no/such/folder': not a directory"),
         (["--shared-path", "/dev/null"], "'/dev/null': not a directory"),
         (["--plan", "slise"], "did you mean 'slice'"),
-        (["--share", "1,2", "--plan", "stripe"], "--share with the plan stripe: shares are given"),
+        (["--share", "1,2", "--plan", "stripe"], "--share with the plan stripe: only slices take shares"),
         (["--share", "1,2,3", "--plan", "slice"], "--share: 3 parts for 2 rails; give one for each"),
         (["--share", "1,2", "--rails", f"tcp:eth0,{FLARE}"], "--share: 2 parts for 1 rail; give one"),
         (["--line-rate", "1,2,3"], "--line-rate: 3 numbers for 2 rails; give one for all rails"),

@@ -290,7 +290,7 @@ def test_a_name_that_is_mistyped_on_all_hosts(bed: Testbed, tmp_path: Path) -> N
     own = {rank: ["--rails", "tcp:eth0,tcp:eth9"] for rank in range(3)}
     [text] = faulty(check(bed, tmp_path, "--json", own=own), "unusable")
     assert "Rail eth9, ranks 0 (h0), 1 (h1) and 2 (h2): it cannot be used" in text
-    assert "Mend --rails on these hosts" in text
+    assert "Correct --rails on these hosts" in text
 
 
 def test_two_names(bed: Testbed, tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_packets_that_do_not_get_through(tmp_path: Path) -> None:
     assert {each["outcome"] for each in report["connections"]} == {"connected"}
     [finding] = report["findings"]
     assert finding["kind"] == "broken" and finding["ranks"] == [0, 1]
-    assert "connections can be made by TCP, and the rail's own do not work" in finding["text"]
+    assert "TCP connections work, but the rail's own connections do not" in finding["text"]
     assert "UDP to port 4791" in finding["text"]
 
 

@@ -403,7 +403,7 @@ TEST(Diagnosis, TellsOnceOfAPathThatCarriesNothing) {
   Evidence evidence = all_is_well(3, 2);
   Path& dead = path(evidence, 0, 2, 1);
   dead.gbps_there = dead.gbps_back = 0;
-  dead.error = "a connection was made and carried nothing";
+  dead.error = "a connection was made, but carried nothing";
   const auto findings = diagnose(evidence);
   ASSERT_EQ(kinds(findings), Kinds{"broken"});
   EXPECT_SAYS(findings[0], "Rail eth1, between rank 0 (node0) and rank 2 (node2)");
