@@ -10,13 +10,11 @@
 #include "absl/strings/str_join.h"
 #include "collectives/hosts/choice.h"
 #include "collectives/schedule_kind.h"
-#include "control/exploration.h"
 #include "control/fixed_policy.h"
 #include "control/model_policy.h"
 #include "control/paper_policy.h"
 #include "control/shuffle_policy.h"
 #include "control/table_file.h"
-#include "transport/scheduler.h"
 
 namespace nezha {
 namespace {
@@ -24,25 +22,7 @@ namespace {
 // Differs from all tags of operations, which have 40 bits.
 constexpr uint64_t kStreamTag = uint64_t{1} << 63;
 
-// Once a class has run by its allocation for a while, only a sample of its short operations is
-// reported, because a report is expensive compared with them.
-constexpr uint64_t kAlwaysTold = 64 << 10;  // bytes; from here on all are reported
-// This many operations after a change are all reported. A trial of a way (control/way_trial.h)
-// begins with a change, too.
-constexpr int kToldAtFirst = 192;
-// From this operation after a change on, which may end a search's window, readings are sent at
-// once.
-constexpr int kAwaited = 3;
-constexpr uint64_t kRun = 16;  // operations; runs of this length are sampled
-constexpr int kOfRuns = 3;     // one run in 2^kOfRuns is reported
-
 constexpr const char* kStripes = "stripes";
-
-// Picks runs pseudo-randomly, by the golden ratio. With regular gaps a program that repeats a
-// pattern of operations might never have a class sampled.
-bool is_in_sample(uint64_t ordinal) {
-  return (ordinal / kRun * 0x9e37'79b9'7f4a'7c15) >> (64 - kOfRuns) == 0;
-}
 
 }  // namespace
 
@@ -112,13 +92,20 @@ std::unique_ptr<Policy> ControlPlane::make_policy() const {
   if (options_.takes_engine_alone) {
     return std::make_unique<FixedPolicy>(lanes(), alone(), first_engine_);
   }
-  if (lanes() == 1) return std::make_unique<FixedPolicy>(lanes(), alone(), 0);
-  if (options_.policy == BalancePolicy::kPaper) return std::make_unique<PaperPolicy>(lanes());
-  if (options_.policy == BalancePolicy::kShuffle) {
+  if (options_.policy == BalancePolicy::kPaper && lanes() > 1) {
+    return std::make_unique<PaperPolicy>(lanes());
+  }
+  if (options_.policy == BalancePolicy::kShuffle && lanes() > 1) {
     return std::make_unique<ShufflePolicy>(lanes(), alone(), options_.tries_algorithms);
   }
-  return std::make_unique<ModelPolicy>(lanes(), alone(),
-                                       [this](bool also_tried) { return rates(also_tried); });
+  const auto rival = [this](SizeClass size_class) {
+    const Algorithm it = this->rival(typical_bytes(size_class));
+    return it == Algorithm::kAuto ? std::nullopt : std::optional(it);
+  };
+  const size_t whole_from = options_.has_engines ? SIZE_MAX : SizeRegimes::kWhole;
+  return std::make_unique<ModelPolicy>(
+      lanes(), alone(), [this](bool also_tried) { return rates(also_tried); }, rival,
+      size_class_of(whole_from));
 }
 
 // For each byte of a message a rank sends at least 2(n-1)/n bytes (Patarasuk and Yuan 2009).
@@ -134,61 +121,6 @@ std::vector<double> ControlPlane::rates(bool also_tried) const {
   return rates;
 }
 
-// Whether messages that take rails by turns may use more than one rail, as far as rates are known.
-bool ControlPlane::may_take_turns() const {
-  std::vector<double> rates = this->rates(/*also_tried=*/true);
-  rates[static_cast<size_t>(std::countr_zero(stripes_))] = kNoRate;  // not a single rail
-  const double best = *std::max_element(rates.begin(), rates.end());
-  return std::count_if(rates.begin(), rates.end(), [&](double rate) {
-           return rate == 0 || rate >= Scheduler::kTakesTurns * best;
-         }) > 1;
-}
-
-// Returns the lane of the fastest rail; -1 if the rate of one of the rails is unknown.
-int ControlPlane::fastest_rail(LaneSet among) const {
-  int fastest = -1;
-  const std::vector<double> rates = this->rates(/*also_tried=*/true);
-  for (int lane = 0; lane < lanes(); ++lane) {
-    const auto index = static_cast<size_t>(lane);
-    if (!contains(among & ~(stripes_ | engines_), lane)) continue;
-    if (rates[index] <= 0) return -1;
-    if (fastest < 0 || rates[index] > rates[static_cast<size_t>(fastest)]) fastest = lane;
-  }
-  return fastest;
-}
-
-std::vector<LoadBalancer::Way> ControlPlane::other_ways() const {
-  const LoadBalancer::AlgorithmOf usual = [](SizeClass) { return std::optional(Algorithm::kAuto); };
-  const LoadBalancer::AlgorithmOf other = [this](SizeClass size_class) {
-    const Algorithm rival = this->rival(typical_bytes(size_class));
-    return rival == Algorithm::kAuto ? std::nullopt : std::optional(rival);
-  };
-  std::vector<LoadBalancer::Way> ways;  // tried in this order: the most promising first
-  const bool balances = !options_.takes_engine_alone && options_.policy == BalancePolicy::kModel;
-  if (stripes_ != 0 && balances) {
-    for (const LoadBalancer::AlgorithmOf& algorithm : {other, usual}) {
-      const auto by_turns = [this, algorithm](SizeClass size_class) {
-        const bool is_some = takes_turns(typical_bytes(size_class)) && may_take_turns();
-        return is_some ? algorithm(size_class) : std::nullopt;
-      };
-      const int stripes = std::countr_zero(stripes_);
-      ways.push_back({by_turns, std::make_unique<FixedPolicy>(lanes(), alone(), stripes)});
-    }
-  }
-  ways.push_back({other, make_policy()});
-  if (lanes() > 1 && balances) {
-    // With the rival algorithm short messages may be faster on one rail, although the usual
-    // algorithm divides them.
-    const auto on_one = [this, other](SizeClass size_class) {
-      const bool is_short = takes_turns(typical_bytes(size_class)) && fastest_rail(live()) >= 0;
-      return is_short ? other(size_class) : std::nullopt;
-    };
-    const auto fastest = [this](LaneSet live) { return fastest_rail(live); };
-    ways.push_back({on_one, std::make_unique<FixedPolicy>(lanes(), alone(), fastest)});
-  }
-  return ways;
-}
-
 void ControlPlane::create_coordinator() {
   if (is_over_) return;
   LaneSet live = all_lanes(lanes());
@@ -198,7 +130,7 @@ void ControlPlane::create_coordinator() {
     options_.log->info("load balancing is off: the ranks have fewer than two rails in common");
     return;
   }
-  LoadBalancer balancer(names_, make_policy(), other_ways());
+  LoadBalancer balancer(names_, make_policy());
   balancer.tell({options_.log, [this](bool also_tried) { return rates(also_tried); }});
   coordinator_ = std::make_unique<Coordinator>(
       options_.size, std::move(balancer),
@@ -243,17 +175,6 @@ ControlPlane::Classes::const_iterator ControlPlane::entry_of(const Classes& clas
   return stripes_ != 0 && engines_ == 0 ? classes.find(size_class) : nearest(classes, size_class);
 }
 
-// All ranks sample the same operations, except for a few after a change.
-bool ControlPlane::is_sampled(const Reading& reading) {
-  if (reading.allocation == 0 || peers_.empty()) return false;
-  Told& told = told_[size_class_of(reading.bytes)];
-  const bool is_current = reading.allocation == told.number;
-  if (is_current) told.count = std::min(told.count + 1, kToldAtFirst + 1);
-  // Another rank may already have reported an operation that began before the change.
-  const bool is_dense = is_current ? told.count <= kToldAtFirst : told.was_dense;
-  return reading.bytes >= kAlwaysTold || is_dense || is_in_sample(reading.operation.ordinal);
-}
-
 void ControlPlane::add(Reading reading) {
   // Only a reading that counts opens the class. A class whose operations teach nothing, because
   // they overlap with others, would stay with its first allocation.
@@ -262,10 +183,9 @@ void ControlPlane::add(Reading reading) {
   if (coordinator_ != nullptr && counts && is_worthwhile(lanes(), reading.bytes)) {
     coordinator_->saw(reading.bytes);
   }
-  if (!is_sampled(reading)) return;
+  if (reading.allocation == 0 || peers_.empty() || !sample_.takes(reading)) return;
+  const bool is_awaited = sample_.is_awaited(size_class_of(reading.bytes));
   readings_.push_back(std::move(reading));
-  const int count = told_[size_class_of(readings_.back().bytes)].count;
-  const bool is_awaited = kAwaited <= count && count <= static_cast<int>(kBatch);
   if (readings_.size() >= kBatch || is_awaited || coordinator_ != nullptr) return flush();
   if (!flush_.armed()) flush_.start(now() + kBatchTime);
 }
@@ -445,8 +365,7 @@ absl::Status ControlPlane::on_commit(const control_message::Commit& commit) {
   for (const AllocationChange& change : commit.changes) {
     tell_of(commit.plan, change);
     plan.classes[change.size_class] = {change.number, change.allocation, change.algorithm};
-    Told& told = told_[change.size_class];
-    told = {change.number, change.is_return ? kToldAtFirst : 0, told.count <= kToldAtFirst};
+    sample_.on_change(change.size_class, change.number, change.is_return);
   }
   plan.engines = commit.engines & engines_;
   plans_[commit.plan] = std::move(plan);

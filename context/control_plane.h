@@ -20,8 +20,9 @@
 #include <string>
 #include <vector>
 
-#include "common/hash_map.h"
+#include "collectives/hosts/size_regimes.h"
 #include "common/log.h"
+#include "context/report_sample.h"
 #include "control/control_message.h"
 #include "control/coordinator.h"
 #include "control/plan_agreement.h"
@@ -55,13 +56,9 @@ class ControlPlaneOwner {
 
 class ControlPlane {
  public:
-  // Bytes. Shorter messages are over before a second rail could help, so no plan covers them.
-  static constexpr uint64_t kLeastBytes = 4 << 10;
   // With a single lane there are only algorithms to choose from. In contexts of more ranks than
   // this, rank 0 does not connect to all ranks for that.
   static constexpr int kMostOfOneRail = 256;
-  // Bytes. From this size on stripes are as good as slices, and adapt within an operation.
-  static constexpr uint64_t kStripesFrom = 8 << 20;
 
   struct Options {
     int rank = 0;
@@ -99,9 +96,7 @@ class ControlPlane {
 
   // Whether allreduces of that size run by a plan.
   bool covers(uint64_t bytes) const {
-    if (options_.takes_engine_alone) return bytes > 0;
-    const bool is_for_stripes = options_.has_stripes && !options_.has_engines;
-    return bytes >= kLeastBytes && !(is_for_stripes && bytes >= kStripesFrom);
+    return options_.takes_engine_alone ? bytes > 0 : bytes >= SizeRegimes::kPlanned;
   }
 
   // How an operation is carried.
@@ -157,14 +152,6 @@ class ControlPlane {
     Classes classes;
   };
 
-  // What was sampled of a size class since its allocation last changed. This decides which readings
-  // are sent to the coordinator.
-  struct Told {
-    uint32_t number = 0;    // the allocation's
-    int count = 0;          // operations that ran by the allocation, up to kToldAtFirst + 1
-    bool was_dense = true;  // all readings by the previous allocation were sent
-  };
-
   void send(const control_message::Message& message);  // to rank 0
   void broadcast(const control_message::Message& message);
   void on_bytes(int from, const std::string& bytes);
@@ -177,10 +164,7 @@ class ControlPlane {
   absl::Status on_recover(const control_message::Recover& recover);
   void on_peer_gone(int rank, const absl::Status& why);
   std::unique_ptr<Policy> make_policy() const;
-  std::vector<LoadBalancer::Way> other_ways() const;
   std::vector<double> rates(bool also_tried) const;  // see LaneRates
-  bool may_take_turns() const;
-  int fastest_rail(LaneSet among) const;
   void create_coordinator();
   void set_awaited(bool is_awaited);
   void flush();
@@ -191,7 +175,6 @@ class ControlPlane {
   // The entry by which messages of that class run: the class's own or, if there are no stripes or
   // there is an engine, that of the nearest class. The end if there is none.
   Classes::const_iterator entry_of(const Classes& classes, SizeClass size_class) const;
-  bool is_sampled(const Reading& reading);
 
   // A batch of readings is sent when it has this many, or after this time.
   static constexpr size_t kBatch = 10;
@@ -217,7 +200,7 @@ class ControlPlane {
   std::deque<control_message::Message> to_broadcast_;
   bool is_broadcasting_ = false;
   Alarm flush_;
-  HashMap<SizeClass, Told> told_;
+  ReportSample sample_;
   std::map<int, LaneSet> ready_;  // rank 0: each rank's lanes, until there is a coordinator
   std::unique_ptr<Coordinator> coordinator_;
   bool saves_ = false;

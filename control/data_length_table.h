@@ -40,7 +40,6 @@ struct TableEntry {
   Allocation allocation;
   Algorithm algorithm = Algorithm::kAuto;  // kAuto: the default for the size
   uint32_t number = 0;                     // of allocation and algorithm, in this run; not saved
-  size_t way = 0;                          // index of the LoadBalancer::Way in use; not saved
   uint64_t windows = 0;
   // The last window that was not a probe's:
   uint64_t bytes = 0;  // the mean

@@ -11,7 +11,6 @@
 #include "common/log.h"
 #include "control/data_length_table.h"
 #include "control/policy.h"
-#include "control/split_choice.h"
 
 namespace nezha {
 

@@ -9,20 +9,22 @@
 namespace nezha {
 namespace {
 
-// A lane that is off by more errors, in logarithms, has changed: by no less and no more than that.
+// A lane has changed if the logarithm of its time deviates by more than this many errors. The
+// threshold is at least kDrift and at most kMostDrift.
 constexpr double kSigmas = 3;
 constexpr double kDrift = 0.10;
 constexpr double kMostDrift = 0.6;
-// And by no less if it ended early beside others: it may live on what it has saved up.
+// The least threshold for a lane that finished before others, because it may have used what it had
+// saved up.
 constexpr double kEarly = 0.5;
 constexpr double kLeastChange = 0.02;
 
-// What a lane of a window took, beside what the model said.
+// The time of a lane in a window in proportion to what the model predicted.
 struct Lateness {
   int lane = 0;
-  double off = 0;     // the logarithm of their ratio
-  double error = 0;   // of it
-  double change = 0;  // how many times as long a byte takes
+  double off = 0;     // the logarithm of that ratio
+  double error = 0;   // of the logarithm
+  double change = 0;  // a byte takes this many times as long as before
 };
 
 std::vector<Lateness> lateness(const LaneModel& model, const Window& window,
@@ -49,23 +51,25 @@ std::vector<Lateness> lateness(const LaneModel& model, const Window& window,
 LaneChanges lane_changes(const LaneModel& model, const Window& window, const Allocation& ran_by,
                          LaneSet suspects) {
   const std::vector<Lateness> readings = lateness(model, window, ran_by);
-  // What all lanes are late by is the ranks', or the machine's: not a lane's.
+  // If all lanes are late, the part that they have in common comes from the ranks or the machine.
   double common = 0;
   if (readings.size() > 1) {
-    common = std::min_element(readings.begin(), readings.end(), [](const auto& a, const auto& b) {
-               return std::fabs(a.off) < std::fabs(b.off);
-             })->off;
+    const auto [least, most] =
+        std::minmax_element(readings.begin(), readings.end(),
+                            [](const auto& a, const auto& b) { return a.off < b.off; });
+    common = std::max(0.0, least->off) + std::min(0.0, most->off);
   }
-  LaneChanges changes;
+  LaneChanges late;
+  LaneChanges early;
   for (const Lateness& it : readings) {
     const double off = it.off - common;
-    const double late = std::clamp(kSigmas * it.error, kDrift, kMostDrift);
-    const double early = readings.size() > 1 ? std::max(late, kEarly) : late;
-    if (contains(suspects, it.lane) && (off > late || off < -early)) {
-      changes.push_back({it.lane, it.change});
-    }
+    const double most = std::clamp(kSigmas * it.error, kDrift, kMostDrift);
+    const double least = readings.size() > 1 ? std::max(most, kEarly) : most;
+    if (!contains(suspects, it.lane)) continue;
+    if (off > most) late.push_back({it.lane, it.change});
+    if (off < -least) early.push_back({it.lane, it.change});
   }
-  return changes;
+  return late.empty() ? early : late;
 }
 
 bool are_early(const LaneChanges& changes, LaneSet set) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which lanes take other times than they did.
+// Finds the lanes whose times have changed.
 #pragma once
 
 #include <vector>
@@ -10,20 +10,21 @@
 
 namespace nezha {
 
-// A byte takes so many times what it did.
+// On `lane` a byte takes `ratio` times as long as before.
 struct LaneChange {
   int lane = 0;
   double ratio = 1;
 };
 using LaneChanges = std::vector<LaneChange>;
 
-// Those of `suspects` that have changed, by a window. Noise makes all lanes of an operation late,
-// by far more than balance is worth: what tells a change is how late lanes are beside each other,
-// measured by what the model expects noise to be. None where the set was not measured before.
+// Returns the lanes of `suspects` that have changed, as a window shows. Noise delays all lanes of
+// an operation by far more than balancing gains. So a lane's deviation is compared with that of the
+// other lanes, and with the noise that the model expects. Returns none if the set was not measured
+// before.
 LaneChanges lane_changes(const LaneModel& model, const Window& window, const Allocation& ran_by,
                          LaneSet suspects);
 
-// Whether there are some, and all are lanes that ended early beside others of the set.
+// Whether there are changes, and all are of lanes that finished before others of the set.
 bool are_early(const LaneChanges& changes, LaneSet set);
 LaneSet lanes_of(const LaneChanges& changes);
 

@@ -11,20 +11,22 @@ namespace nezha {
 namespace {
 
 constexpr size_t kKept = 12;   // observations of a set in a class
-constexpr double kFade = 0.9;  // of an observation's weight, with each that follows
-constexpr double kPace = 8;    // the power of how late a lane was by which it is trusted
-// Of a window's time: what a lane took that was through earlier may be owed to what it had saved
-// up.
+constexpr double kFade = 0.9;  // each observation multiplies the weight of the earlier ones by this
+// An observation of a lane has as weight this power of the lane's time in proportion to the
+// window's.
+constexpr double kPace = 8;
+// A lane that took less than this part of a window's time finished early.
 constexpr double kBelieved = 0.9;
-constexpr double kBelievedFirst = 0.8;  // where nothing was known of it before
-constexpr double kFlattered = 0.5;      // unless it was later than that: rates are off by as much
-constexpr double kLeastError = 0.02;  // of a window's time: few operations seem to agree by chance
-constexpr double kMostNoise = 0.25;   // a window that is off by more is a stall, or no noise
-constexpr double kNoiseGain = 0.1;    // of the noise's moving average
-constexpr double kElsewhere = 0.1;    // the error of what is concluded from other sets and classes
-constexpr double kLeastPart = 1. / 128;
-constexpr double kSecondHand = 0.3;  // the error of what another model knows
-constexpr int kNear = 2;             // classes from which a set's times are borrowed at first
+// The least relative error of a window's time, because a few operations may agree by chance.
+constexpr double kLeastError = 0.02;
+// A window that deviates by more was stalled, or shows a change rather than noise.
+constexpr double kMostNoise = 0.25;
+constexpr double kNoiseGain = 0.1;  // the gain of the moving average of the noise
+// The relative error of what is concluded from other sets and classes.
+constexpr double kElsewhere = 0.1;
+constexpr double kLeastPart = 1. / 128;  // of a message: a lane is not given less
+// If nothing is known of a class, times of classes this near are used.
+constexpr int kNear = 2;
 
 }  // namespace
 
@@ -39,10 +41,14 @@ void LaneModel::learn(const Window& window, const Allocation& ran_by, bool may_b
   }
   const double noise =
       known.noise * std::sqrt(Timer::kOperations / static_cast<double>(window.operations));
-  std::vector<std::optional<Line>> lines(ran_by.size());  // of those that are not to be early
+  RecycledVector<double> least(ran_by.size());  // nanoseconds, of lanes that must not be early
   for (int lane = 0; lane < lanes_ && !may_be_early; ++lane) {
-    if (contains(set, lane))
-      lines[static_cast<size_t>(lane)] = measured(window.size_class, set, lane);
+    const auto before = contains(set, lane) ? measured(window.size_class, set, lane) : std::nullopt;
+    const auto index = static_cast<size_t>(lane);
+    if (before) {
+      least[index] =
+          std::min(last, before->at(part_of(static_cast<double>(window.bytes), ran_by[index])));
+    }
   }
   ++order_;
   Observations& kept = known.sets[set];
@@ -51,34 +57,12 @@ void LaneModel::learn(const Window& window, const Allocation& ran_by, bool may_b
     auto time = static_cast<double>(std::max<Nanos>(1, window.lanes[lane].mean));
     const double error = static_cast<double>(window.lanes[lane].error) / time;
     const double part = part_of(static_cast<double>(window.bytes), ran_by[lane]);
-    if (!may_be_early && time < kBelieved * last) {
-      const double first = time > kFlattered * last ? time : kBelievedFirst * last;
-      const double least = lines[lane] ? lines[lane]->at(part) : first;
-      time = std::clamp(least, time, last);
-    }
+    if (time < kBelieved * last) time = std::max(time, least[lane]);
     latest.lanes.push_back(
         {{part, time, std::max(error, noise), std::pow(time / last, kPace)}, order_});
   }
   if (kept.size() > kKept) kept.pop_front();
 }
-
-void LaneModel::assume(SizeClass size_class, const LaneModel& other, double ratio) {
-  const auto known = other.classes_.find(size_class);
-  if (known == other.classes_.end()) return;
-  for (const auto& [set, observations] : known->second.sets) {
-    if (has_measured(size_class, set)) continue;
-    Observation assumed = observations.back();
-    assumed.order = ++order_;
-    for (Measured& lane : assumed.lanes) {
-      lane.order = order_;
-      lane.time *= ratio;
-      lane.error = std::max(lane.error, kSecondHand);
-    }
-    classes_[size_class].sets[set].push_back(std::move(assumed));
-  }
-}
-
-void LaneModel::forget(SizeClass size_class, LaneSet set) { classes_[size_class].sets.erase(set); }
 
 void LaneModel::lane_changed(SizeClass size_class, int lane, double ratio) {
   const auto index = static_cast<size_t>(lane);
@@ -91,6 +75,14 @@ void LaneModel::lane_changed(SizeClass size_class, int lane, double ratio) {
     }
   }
   changed_[index] = order_;
+}
+
+void LaneModel::forget(SizeClass size_class, LaneSet lanes) {
+  std::erase_if(classes_[size_class].sets,
+                [lanes](const auto& it) { return (it.first & lanes) != 0; });
+  for (int lane = 0; lane < lanes_; ++lane) {
+    if (contains(lanes, lane)) changed_[static_cast<size_t>(lane)] = order_;
+  }
 }
 
 bool LaneModel::knows(SizeClass size_class, LaneSet set) const {
@@ -107,11 +99,7 @@ bool LaneModel::has_measured(SizeClass size_class, LaneSet set) const {
   return find(size_class, set) != nullptr;
 }
 
-uint64_t LaneModel::age(SizeClass size_class, LaneSet set) const {
-  return order_ - last_measured(size_class, set);
-}
-
-// 0 for never.
+// Returns 0 if the set was never measured.
 uint64_t LaneModel::last_measured(SizeClass size_class, LaneSet set) const {
   const Observations* observations = find(size_class, set);
   return observations == nullptr ? 0 : observations->back().order;
@@ -124,7 +112,7 @@ const LaneModel::Observations* LaneModel::find(SizeClass size_class, LaneSet set
   return observations == known->second.sets.end() ? nullptr : &observations->second;
 }
 
-// Of a lane in a set, the latest first; the one trusted most has the weight 1.
+// Returns the samples of a lane in a set, the latest first. The largest weight is 1.
 RecycledVector<Sample> LaneModel::samples(const Observations& observations, size_t lane) const {
   RecycledVector<Sample> samples;
   double fade = 1;
@@ -150,7 +138,8 @@ std::optional<Line> LaneModel::measured(SizeClass size_class, LaneSet set, int l
     Measured other = elsewhere->back().lanes[index];
     const Sample& own = samples.front();
     if (other.order <= changed_[index]) return;
-    if ((other.bytes - own.bytes) * (other.time - own.time) <= 0) return;  // another start-up there
+    // Otherwise the start-up time differs there.
+    if ((other.bytes - own.bytes) * (other.time - own.time) <= 0) return;
     other.error = std::hypot(other.error, kElsewhere);
     samples.push_back(other);
   };
@@ -163,8 +152,8 @@ std::optional<Line> LaneModel::measured(SizeClass size_class, LaneSet set, int l
   return fit_line(samples);
 }
 
-// In between the largest set measured of which this one has more lanes, and the smallest of which
-// it has fewer.
+// Interpolates between the largest measured set within this one and the smallest measured set
+// around it.
 std::optional<Line> LaneModel::interpolated(SizeClass size_class, LaneSet set, int lane) const {
   const auto known = classes_.find(size_class);
   if (known == classes_.end()) return std::nullopt;
@@ -188,11 +177,9 @@ std::optional<Line> LaneModel::interpolated(SizeClass size_class, LaneSet set, i
               std::max(low.error, high.error)};
 }
 
-// From the nearest class.
+// Returns the line of the nearest class in which there is one.
 std::optional<Line> LaneModel::borrowed(SizeClass size_class, LaneSet set, int lane,
                                         bool also_guesses) const {
-  const auto borrower = classes_.find(size_class);
-  if (borrower != classes_.end() && !borrower->second.borrows) return std::nullopt;
   std::optional<Line> nearest;
   int distance = also_guesses ? kSizeClasses : kNear + 1;
   for (const auto& [other, known] : classes_) {
@@ -231,22 +218,14 @@ std::optional<Split> LaneModel::predict(SizeClass size_class, double bytes,
 
 std::optional<Split> LaneModel::finish_together(SizeClass size_class, double bytes,
                                                 LaneSet set) const {
-  return together(bytes, set, [&](int lane) { return line(size_class, set, lane); });
-}
-
-std::optional<Split> LaneModel::unhindered(SizeClass size_class, double bytes, LaneSet set) const {
-  return together(bytes, set, [&](int lane) { return line(size_class, lane_bit(lane), lane); });
-}
-
-std::optional<Split> LaneModel::together(double bytes, LaneSet set, LineOf line_of) const {
-  RecycledVector<Line> lines(static_cast<size_t>(lanes_));  // slope 0 where not in the set
-  double rate = 0;                                          // bytes a nanosecond
-  double head_start = 0;                                    // bytes that start-up costs take away
+  RecycledVector<Line> lines(static_cast<size_t>(lanes_));  // the slope is 0 outside the set
+  double rate = 0;                                          // bytes per nanosecond
+  double head_start = 0;  // bytes that could be sent in the start-up times
   Split split;
   split.set = set;
   for (int lane = 0; lane < lanes_; ++lane) {
     if (!contains(set, lane)) continue;
-    const auto known = line_of(lane);
+    const auto known = line(size_class, set, lane);
     if (!known) return std::nullopt;
     rate += 1 / known->slope;
     head_start += known->start / known->slope;

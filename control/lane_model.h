@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known of how long lanes take, learned from windows.
+// Predicts how long lanes take, by what windows have shown.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,6 @@
 #include <optional>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "control/allocation.h"
 #include "control/line_fit.h"
 #include "control/size_class.h"
@@ -16,76 +15,68 @@
 
 namespace nezha {
 
-// The division of a message after which the lanes of a set finish together.
+// A division of a message among the lanes of a set, and the time that it is predicted to take.
 struct Split {
   LaneSet set = 0;
   Allocation allocation;
   double time = 0;   // nanoseconds
-  double error = 0;  // of the time, relative
+  double error = 0;  // relative to the time
 };
 
-// Lanes slow each other down, and what a byte costs depends on the message: a bucket of tokens
-// flatters short ones, algorithms change with the size. So there is a line for each lane in each
-// set of lanes and size class, fitted to what was last measured there, and less to what was in its
-// smaller sets and in the classes next to it. A lane is trusted most where it was through last: one
-// that ends early lives on what it has saved up, in buckets of tokens and empty queues, and seems
-// faster than it can go on being.
+// Lanes slow each other down, and the time per byte depends on the message: a token bucket makes
+// short messages seem fast, and algorithms change with the size. So the model has a line, a
+// start-up time and a time per byte, for each lane in each set of lanes and size class. The line is
+// fitted to the latest measurements there and, with less weight, to those of smaller sets and of
+// the neighbouring classes. A measurement counts most where the lane was the last to finish. A lane
+// that finishes early uses what it has saved up in token buckets and empty queues, and seems faster
+// than it can stay.
 //
-// What was not measured is estimated: in between the sets that were, by the number of lanes; and
-// from the nearest class, while the class *borrows*.
+// The model estimates what was not measured: by interpolation, over the number of lanes, between
+// sets that were measured, and from the nearest class.
 class LaneModel {
  public:
   explicit LaneModel(int lanes) : lanes_(lanes), changed_(static_cast<size_t>(lanes)) {}
 
-  // Where lanes were found to finish together, one that did not and was early has lived on what it
-  // had saved up: it is not believed to be faster than it was, or, at first, more than twice as
-  // fast as the last one, unless it `may_be_early`.
+  // Learns from a window. Unless lanes `may_be_early`, a lane that finished before the others is
+  // not taken to be faster than before, because it may have used what it had saved up.
   void learn(const Window& window, const Allocation& ran_by, bool may_be_early = true);
-  // What another model knows of the class's sets that this one does not: as they were when they
-  // were last measured there, but for taking `ratio` times as long.
-  void assume(SizeClass size_class, const LaneModel& other, double ratio);
-  // The set takes other times than before: what was measured of it in this class no longer holds.
-  void forget(SizeClass size_class, LaneSet set);
-  // A byte takes `ratio` times what it did on a lane. In this class its times follow; elsewhere
-  // nothing is concluded from older times.
+  // A byte takes `ratio` times as long on `lane` as before. The lane's times in this class are
+  // adjusted. In other classes, older times are no longer used together with new ones.
   void lane_changed(SizeClass size_class, int lane, double ratio);
-  void set_borrows(SizeClass size_class, bool borrows) { classes_[size_class].borrows = borrows; }
+  // The lanes may have changed by an unknown ratio. Forgets what was measured in this class of sets
+  // with any of them. In other classes, older times are no longer used together with new ones.
+  void forget(SizeClass size_class, LaneSet lanes);
 
-  // By which part windows are off what is expected.
+  // Returns the part by which windows deviate from what was predicted.
   double noise(SizeClass size_class) const { return classes_.at(size_class).noise; }
-  // Whether the set was measured, here or where the class borrows.
+  // Whether the set was measured in this class or in one near it.
   bool knows(SizeClass size_class, LaneSet set) const;
   bool has_measured(SizeClass size_class, LaneSet set) const;
-  // Windows since the set was measured in the class.
-  uint64_t age(SizeClass size_class, LaneSet set) const;
 
-  // None where nothing is known of the lane.
+  // Returns nullopt if nothing is known of the lane.
   std::optional<Line> line(SizeClass size_class, LaneSet set, int lane) const;
-  // The slowest lane's. None where one is unknown.
+  // Returns the division with the time of its slowest lane; nullopt if one of its lanes is unknown.
   std::optional<Split> predict(SizeClass size_class, double bytes,
                                const Allocation& allocation) const;
-  // None where a lane is unknown, or would carry next to nothing: a smaller set does as well.
+  // Returns the division of `bytes` by which all lanes of the set finish at the same time. Returns
+  // nullopt if one of them is unknown or would carry almost nothing, because a smaller set does as
+  // well.
   std::optional<Split> finish_together(SizeClass size_class, double bytes, LaneSet set) const;
-  // Likewise, if they were as fast together as each is alone.
-  std::optional<Split> unhindered(SizeClass size_class, double bytes, LaneSet set) const;
 
  private:
   struct Measured : Sample {
-    uint64_t order = 0;  // a later change of the lane makes it stale
+    uint64_t order = 0;  // a change of the lane with a higher number makes it stale
   };
   struct Observation {
     uint64_t order = 0;
     std::vector<Measured> lanes;
   };
-  using Observations = std::deque<Observation>;  // the latest last
+  using Observations = std::deque<Observation>;  // the latest is the last
   struct Class {
-    bool borrows = true;
-    double noise = 0.02;  // by which part windows are off what is expected
+    double noise = 0.02;  // the part by which windows deviate from what was predicted
     std::map<LaneSet, Observations> sets;
   };
 
-  using LineOf = absl::FunctionRef<std::optional<Line>(int lane)>;
-  std::optional<Split> together(double bytes, LaneSet set, LineOf line_of) const;
   uint64_t last_measured(SizeClass size_class, LaneSet set) const;
   RecycledVector<Sample> samples(const Observations& observations, size_t lane) const;
   const Observations* find(SizeClass size_class, LaneSet set) const;
@@ -96,7 +87,7 @@ class LaneModel {
 
   int lanes_;
   uint64_t order_ = 0;
-  std::vector<uint64_t> changed_;  // by lane: the order as of its last change
+  std::vector<uint64_t> changed_;  // by lane: `order_` at its latest change
   std::map<SizeClass, Class> classes_;
 };
 

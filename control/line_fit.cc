@@ -8,22 +8,23 @@
 namespace nezha {
 namespace {
 
-constexpr double kOutlier = 1.5;  // errors from which on a sample counts for less
+// A sample whose residual is more than this many errors counts for less.
+constexpr double kOutlier = 1.5;
 constexpr int kRounds = 6;
-// By how much the part of its time that a lane's start-up takes is expected to differ from none.
+// The start-up's part of a lane's time is assumed to be 0 with this standard deviation.
 constexpr double kStartError = 0.3;
 constexpr double kMostStart = 0.98;
 
-// Start-up and bytes' time of the typical sample, as parts of its time.
+// The parts of the typical sample's time that start-up and bytes take.
 struct Parts {
   double start = 0;
   double bytes = 1;
 };
 
-// The normal equations of the two.
+// The normal equations of the two parts.
 class Equations {
  public:
-  // start * a + bytes * b is to be 1.
+  // Adds the equation start * a + bytes * b = 1.
   void add(double a, double b, double weight) {
     aa_ += weight * a * a;
     ab_ += weight * a * b;

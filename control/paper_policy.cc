@@ -72,7 +72,7 @@ Allocation PaperPolicy::open(SizeClass size_class) {
   return start_search(known, below_cold);
 }
 
-void PaperPolicy::resume(const Window& last, const Allocation& ran_by, ClassState state) {
+void PaperPolicy::resume(const Window& last, const Way& ran_by, ClassState state) {
   Class& known = classes_[last.size_class];
   known = {};
   known.state = state;
@@ -80,7 +80,7 @@ void PaperPolicy::resume(const Window& last, const Allocation& ran_by, ClassStat
     Allocation first = start_search(known, false);
     known.untried.push_back(std::move(first));
   } else if (state != ClassState::kHot) {
-    known.best.allocation = ran_by;
+    known.best.allocation = ran_by.allocation;
     known.settled = last;
   }
 }

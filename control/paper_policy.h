@@ -29,7 +29,7 @@ class PaperPolicy final : public Policy {
   explicit PaperPolicy(int lanes) : Policy(lanes) {}
 
   Allocation open(SizeClass size_class) override;
-  void resume(const Window& last, const Allocation& ran_by, ClassState state) override;
+  void resume(const Window& last, const Way& ran_by, ClassState state) override;
   std::optional<Decision> on_window(const Window& window, const Allocation& allocation) override;
   Allocation on_lanes(SizeClass size_class, const Allocation& current) override;
   std::optional<Allocation> on_silence(SizeClass size_class) override;

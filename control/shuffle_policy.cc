@@ -9,8 +9,7 @@ namespace nezha {
 
 Allocation ShufflePolicy::open(SizeClass /*size_class*/) { return any(); }
 
-void ShufflePolicy::resume(const Window& /*last*/, const Allocation& /*ran_by*/,
-                           ClassState /*state*/) {}
+void ShufflePolicy::resume(const Window& /*last*/, const Way& /*ran_by*/, ClassState /*state*/) {}
 
 std::optional<Decision> ShufflePolicy::on_window(const Window& /*window*/,
                                                  const Allocation& /*ran_by*/) {

@@ -15,8 +15,9 @@ class ShufflePolicy final : public Policy {
       : Policy(lanes, alone), changes_algorithms_(changes_algorithms) {}
 
   Allocation open(SizeClass size_class) override;
-  void resume(const Window& last, const Allocation& ran_by, ClassState state) override;
+  void resume(const Window& last, const Way& ran_by, ClassState state) override;
   std::optional<Decision> on_window(const Window& window, const Allocation& ran_by) override;
+  bool may_use(SizeClass /*size_class*/, Algorithm /*algorithm*/) const override { return true; }
   Allocation on_lanes(SizeClass size_class, const Allocation& current) override;
   ClassState state(SizeClass /*size_class*/) const override { return ClassState::kSearching; }
   int window_operations(SizeClass /*size_class*/) const override { return 1; }

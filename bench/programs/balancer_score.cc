@@ -16,8 +16,7 @@
 
 #include "bench/programs/lane_simulator.h"
 #include "collectives/hosts/choice.h"
-#include "context/control_plane.h"
-#include "control/fixed_policy.h"
+#include "collectives/hosts/size_regimes.h"
 #include "control/model_policy.h"
 
 namespace nezha {
@@ -53,58 +52,16 @@ Network fast_rails() { return {"20g+20g, one core", {fast(), fast()}, 2.1}; }
 
 // ---- The balancer, as ControlPlane makes it ----------------------------------------------------
 
-std::unique_ptr<Policy> model(int lanes, LaneSet alone, LaneRates rates) {
-  return std::make_unique<ModelPolicy>(lanes, alone, std::move(rates));
-}
-
 std::optional<Algorithm> other(SizeClass size_class) {
   const Algorithm it = rival(kRanks, typical_bytes(size_class));
   return it == Algorithm::kAuto ? std::nullopt : std::optional(it);
 }
 
-std::vector<LoadBalancer::Way> ways_of_one_rail() {
-  std::vector<LoadBalancer::Way> ways;
-  ways.push_back({other, std::make_unique<FixedPolicy>(1, 0, 0)});
-  return ways;
-}
-
-std::vector<LoadBalancer::Way> other_ways(int lanes, LaneSet alone, const LaneRates& rates) {
-  const int stripes = std::countr_zero(alone);
-  const auto usual = [](SizeClass) { return std::optional(Algorithm::kAuto); };
-  const auto fastest = [rates, stripes](LaneSet live) {
-    const std::vector<double> known = rates(true);
-    int best = -1;
-    for (int lane = 0; lane < stripes; ++lane) {
-      if (!contains(live, lane)) continue;
-      const auto index = static_cast<size_t>(lane);
-      if (best < 0 || known[index] > known[static_cast<size_t>(best)]) best = lane;
-    }
-    return best;
-  };
-  std::vector<LoadBalancer::Way> ways;
-  for (const LoadBalancer::AlgorithmOf& algorithm : {LoadBalancer::AlgorithmOf(other), {usual}}) {
-    const auto by_turns = [algorithm](SizeClass size_class) {
-      return takes_turns(typical_bytes(size_class)) ? algorithm(size_class) : std::nullopt;
-    };
-    ways.push_back({by_turns, std::make_unique<FixedPolicy>(lanes, alone, stripes)});
-  }
-  ways.push_back({other, model(lanes, alone, rates)});
-  const auto on_one = [](SizeClass size_class) {
-    return takes_turns(typical_bytes(size_class)) ? other(size_class) : std::nullopt;
-  };
-  ways.push_back({on_one, std::make_unique<FixedPolicy>(lanes, alone, fastest)});
-  return ways;
-}
-
-LoadBalancer balancer(std::vector<std::string> names, LaneSet alone, const LaneRates& rates) {
+LoadBalancer balancer(std::vector<std::string> names, LaneSet alone, LaneRates rates) {
   const auto lanes = static_cast<int>(names.size());
-  if (lanes == 1) {
-    return {std::move(names), std::make_unique<FixedPolicy>(1, 0, 0), ways_of_one_rail()};
-  }
-  return {std::move(names), model(lanes, alone, rates), other_ways(lanes, alone, rates)};
+  return {std::move(names), std::make_unique<ModelPolicy>(lanes, alone, std::move(rates), other,
+                                                          size_class_of(SizeRegimes::kWhole))};
 }
-
-bool is_planned(uint64_t bytes) { return bytes < ControlPlane::kStripesFrom; }
 
 // ---- Runs --------------------------------------------------------------------------------------
 
@@ -227,7 +184,8 @@ class Run {
     const Best best = best_times(job_.network, bytes_);
     Phase phase;
     for (int i = 0; i < kPhase; ++i) {
-      const double took = is_planned(bytes_) ? planned() : striped();
+      job_.run(bytes_, 1);
+      const double took = job_.took();
       phase.lost += (took - best.any) / 1e6;
       if (i < kPhase - kCounted) continue;
       phase.steady += took / best.any / kCounted;
@@ -237,15 +195,6 @@ class Run {
   }
 
  private:
-  double planned() {
-    job_.run(bytes_, 1);
-    return job_.took();
-  }
-  double striped() {
-    const int lanes = static_cast<int>(job_.network.lanes.size());
-    return job_.network.time(all_on(lanes - 1, lanes), static_cast<double>(bytes_));
-  }
-
   uint64_t bytes_;
   SimulatedJob job_;
 };

@@ -6,15 +6,16 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "collectives/hosts/size_regimes.h"
+
 namespace nezha {
 namespace {
 
 // The sizes at which the algorithms cross were measured with nezha-bench in the testbed: 2 to 12
 // ranks over one rail and two rails of 1 Gbit/s (up to 4 ranks), 500 and 200 Mbit/s (so that the
-// cores were not the limit), algorithms in turn, medians of three to five runs. Shorter messages
-// need the fewest rounds: at 16 KiB recursive doubling took 0.6 to 1.1 times as long as
-// halving-doubling, at 32 KiB 0.9 to 1.4 times.
-constexpr size_t kShort = 32 << 10;
+// cores were not the limit), algorithms in turn, medians of three to five runs. At 16 KiB recursive
+// doubling took 0.6 to 1.1 times as long as halving-doubling, at 32 KiB 0.9 to 1.4 times
+// (SizeRegimes::kFewestRounds).
 
 // From this size on, the fewest bytes matter most, pipelined. Below it, halving-doubling has fewer
 // rounds. With 2, 4 and 8 ranks, by slices and over one rail, it is better up to this size (by
@@ -31,7 +32,7 @@ size_t ring_from(int ranks) {
 }  // namespace
 
 Algorithm best_algorithm(int ranks, size_t bytes, bool over_tree) {
-  if (bytes < kShort) return Algorithm::kRecursiveDoubling;
+  if (bytes < SizeRegimes::kFewestRounds) return Algorithm::kRecursiveDoubling;
   if (bytes < ring_from(ranks)) return Algorithm::kHalvingDoubling;
   if (!over_tree) return Algorithm::kRing;
   // Over the tree, 8 and 64 MiB took 0.95 to 1.3 times as long as over the ring: 3 ranks by direct,
@@ -44,9 +45,8 @@ Algorithm best_algorithm(int ranks, size_t bytes, bool over_tree) {
 // more. They cross at four rounds' worth of bytes, which is 6 KiB on rails of 1 Gbit/s, and 64 KiB
 // where only the host limits a rail. With 2 or 3 ranks neither sends more than the other.
 Algorithm rival(int ranks, size_t bytes) {
-  constexpr size_t kFrom = 4 << 10;
-  constexpr size_t kTo = 128 << 10;
-  if (ranks <= 3 || bytes < kFrom || bytes >= kTo) return Algorithm::kAuto;
+  const bool is_open = bytes >= SizeRegimes::kPlanned && bytes < SizeRegimes::kOneAlgorithm;
+  if (ranks <= 3 || !is_open) return Algorithm::kAuto;
   switch (best_algorithm(ranks, bytes, /*over_tree=*/false)) {
     case Algorithm::kRecursiveDoubling:
       return Algorithm::kHalvingDoubling;
@@ -57,7 +57,9 @@ Algorithm rival(int ranks, size_t bytes) {
   }
 }
 
-bool takes_turns(size_t bytes) { return bytes >= (4 << 10) && bytes < (64 << 10); }
+bool takes_turns(size_t bytes) {
+  return bytes >= SizeRegimes::kPlanned && bytes < SizeRegimes::kCut;
+}
 
 // A turn follows the last one of the operation before, except that one turn is left out now and
 // then. Otherwise each peer would always get the turns of the same one of two rails, and a rail

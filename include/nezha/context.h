@@ -28,12 +28,12 @@ enum class Plan {
   /// section IV). `ContextOptions::shares` sets the sizes of the slices. Without shares the load
   /// balancer learns them, and starts with equal parts.
   kSlice,
-  /// Each allreduce of 4 KiB to 8 MiB takes what is best for messages of its size: stripes, slices,
-  /// or one rail alone. The load balancer tries them while the program runs. Other allreduces use
-  /// stripes: shorter ones end before a second rail could help, and longer ones adapt while they
-  /// run (beside a switch's rail the balancer plans longer ones, too). Operations that run beside
-  /// others from the first on also use stripes, because the balancer learns nothing from them. The
-  /// default.
+  /// Each allreduce of 4 KiB or more takes what is best for messages of its size: stripes, slices,
+  /// or one rail alone. The load balancer tries them while the program runs. From 8 MiB on there
+  /// are slices only beside a switch's rail, because stripes adapt while an operation runs. Shorter
+  /// allreduces use stripes, because they end before a second rail could help. Operations that run
+  /// beside others from the first on also use stripes, because the balancer learns nothing from
+  /// them. The default.
   kAuto,
 };
 
@@ -44,8 +44,7 @@ enum class BalancePolicy {
   /// Learns the start-up time and the time per byte of each rail, for each set of rails. It divides
   /// a message so that all rails that carry it finish together, and uses the set of rails that
   /// finishes first. In the long run it spends at most 1% of the time on measuring what it does not
-  /// use. For 4 to 128 KiB it also tries two algorithms (see Algorithm::kAuto), and up to 64 KiB
-  /// whole messages that alternate between the rails. The default.
+  /// use. For 4 to 128 KiB it also tries two algorithms (see Algorithm::kAuto). The default.
   kModel,
   /// The policy of the Nezha paper (section IV-C). Below a threshold that it searches for, one rail
   /// carries everything (cold start). Above the threshold the parts are equal at first, then follow
@@ -273,8 +272,8 @@ struct SizeClassStats {
   /// The reasons: "start" (the first division), "search" (compares sets of lanes), "rebalance"
   /// (lets the lanes finish together), "drift" (the lanes take longer or shorter than they used
   /// to), "probe" (measures what is not in use), "return" (a probe or a change was not worth it),
-  /// "lanes" (a rail was lost or came back) and "way" (another algorithm, or whole messages that
-  /// alternate between rails, were faster).
+  /// "lanes" (a rail was lost or came back) and "way" (another algorithm was faster, or stripes, or
+  /// lanes in place of stripes).
   std::string history;
 };
 

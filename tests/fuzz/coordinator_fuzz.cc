@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "control/coordinator.h"
-#include "control/fixed_policy.h"
 #include "control/model_policy.h"
 #include "control/paper_policy.h"
 
@@ -65,12 +64,10 @@ class Run {
     if (!has_stripes && input_.ConsumeBool()) {
       return {std::move(names), std::make_unique<PaperPolicy>(lanes_)};
     }
-    std::vector<LoadBalancer::Way> ways;
-    if (has_stripes) {
-      ways.push_back({[](SizeClass) { return Algorithm::kRecursiveDoubling; },
-                      std::make_unique<FixedPolicy>(lanes_, alone, lanes_ - 1)});
-    }
-    return {std::move(names), std::make_unique<ModelPolicy>(lanes_, alone), std::move(ways)};
+    return {std::move(names),
+            std::make_unique<ModelPolicy>(lanes_, alone, nullptr, [has_stripes](SizeClass) {
+              return has_stripes ? std::optional(Algorithm::kRecursiveDoubling) : std::nullopt;
+            })};
   }
 
   int rank() { return input_.ConsumeIntegralInRange(0, kRanks - 1); }

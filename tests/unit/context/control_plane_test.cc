@@ -359,18 +359,16 @@ TEST_F(ControlPlaneTest, OneRailTakesAPlanForTheSizesThatHaveTwoAlgorithms) {
   }
 }
 
-TEST_F(ControlPlaneTest, ShortMessagesAreNotPlannedNorWhatStripesDoAsWell) {
-  make_both();
-  ControlPlane& plane = *ranks_[0].plane;
-  EXPECT_FALSE(plane.covers(ControlPlane::kLeastBytes - 1));
-  EXPECT_TRUE(plane.covers(ControlPlane::kLeastBytes));
-  EXPECT_TRUE(plane.covers(ControlPlane::kStripesFrom));
+// Measurements decide whether a second rail is used, for the longest messages, too.
+TEST_F(ControlPlaneTest, AllButShortMessagesArePlanned) {
   ControlPlane::Options options;
   options.has_stripes = true;
   make_both(1, options);
   EXPECT_EQ(ranks_[0].plane->lanes(), 3);
-  EXPECT_TRUE(ranks_[0].plane->covers(ControlPlane::kStripesFrom - 1));
-  EXPECT_FALSE(ranks_[0].plane->covers(ControlPlane::kStripesFrom));
+  EXPECT_FALSE(ranks_[0].plane->covers(SizeRegimes::kPlanned - 1));
+  for (const uint64_t bytes : {SizeRegimes::kPlanned, SizeRegimes::kWhole, size_t{1} << 30}) {
+    EXPECT_TRUE(ranks_[0].plane->covers(bytes)) << bytes;
+  }
 }
 
 TEST_F(ControlPlaneTest, WhatWasLearnedIsSavedAndGoneOnFrom) {

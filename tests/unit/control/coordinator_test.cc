@@ -30,8 +30,7 @@ class ScriptedPolicy final : public Policy {
   using Policy::Policy;
 
   Allocation open(SizeClass /*size_class*/) override { return equal_parts(live(), lanes()); }
-  void resume(const Window& /*last*/, const Allocation& /*ran_by*/, ClassState /*state*/) override {
-  }
+  void resume(const Window& /*last*/, const Way& /*ran_by*/, ClassState /*state*/) override {}
   std::optional<Decision> on_window(const Window& window, const Allocation& ran_by) override {
     windows.push_back(window);
     if (next == 0) return std::nullopt;

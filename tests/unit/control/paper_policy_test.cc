@@ -29,7 +29,7 @@ TEST(PaperPolicy, SearchesEqualPartsThenBalancesByLatencyThenByPercents) {
 TEST(PaperPolicy, ASearchThatIsResumedTriesEqualPartsToo) {
   PaperPolicy policy(2);
   const Window last{23, 8 << 20, 1, {{90'000'000, 0}, {0, 0}}, 10};
-  policy.resume(last, all_on(0, 2), ClassState::kSearching);
+  policy.resume(last, {Algorithm::kAuto, all_on(0, 2)}, ClassState::kSearching);
   const auto next = policy.on_window(last, all_on(0, 2));
   ASSERT_TRUE(next);
   EXPECT_EQ(next->allocation, equal_parts(0b11, 2));

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/experiment.h"
+
+namespace nezha {
+namespace {
+
+// A candidate that takes this many times as long as the home has lost.
+constexpr double kHopeless = 1.25;
+// A candidate wins if operations take less time by this part.
+constexpr double kWorth = 0.03;
+// While messages went another way, the candidate's rails may have saved up tokens or emptied their
+// queues. That advantage is used up after this many bytes, so no candidate wins before.
+constexpr double kSettleBytes = 4 << 20;
+constexpr int kMostDivisions = 4;
+
+}  // namespace
+
+bool Rests::is_due(const Key& key) const {
+  const auto found = rests_.find(key);
+  return found == rests_.end() || now_ >= found->second.until;
+}
+
+bool Rests::is_fresh(const Key& key) const {
+  const auto found = rests_.find(key);
+  return found == rests_.end() || found->second.operations <= 2 * kShortest;
+}
+
+void Rests::lost(const Key& key) {
+  Rest& rest = rests_[key];
+  rest.operations = std::clamp(2 * rest.operations, kShortest, kLongest);
+  rest.until = now_ + rest.operations;
+}
+
+void Rests::hurry() {
+  std::erase_if(rests_, [](const auto& it) { return it.second.operations <= kShortest; });
+  for (auto& [key, rest] : rests_) {
+    rest.operations /= 4;
+    rest.until = now_;
+  }
+}
+
+int Experiment::window_operations(SizeClass size_class) const {
+  if (windows_ == 0) return kGlance;
+  const auto bytes = static_cast<double>(typical_bytes(size_class));
+  return std::clamp(static_cast<int>(kSettleBytes / bytes), kGlance, Timer::kOperations);
+}
+
+Experiment::Verdict Experiment::look_at(const Window& window, double home, double promised) {
+  const auto took = static_cast<double>(slowest(window));
+  const double best = promised > 0 ? std::min(took, promised) : took;
+  const bool was_glance = windows_++ == 0;
+  home_time_ = home;
+  more_ += (window.operations + (was_glance ? kLag : 0)) * (took - home);
+  if (best > kHopeless * home) return Verdict::kLost;
+  if (was_glance) return Verdict::kOpen;
+  bytes_ += static_cast<double>(window.bytes) * window.operations;
+  took_ += took * window.operations;
+  home_took_ += home * window.operations;
+  if (took_ > home_took_) return Verdict::kLost;
+  if (bytes_ < kSettleBytes) return Verdict::kOpen;
+  return took_ < (1 - kWorth) * home_took_ ? Verdict::kWon : Verdict::kLost;
+}
+
+bool Experiment::divide(const Allocation& allocation) {
+  if (++divisions_ > kMostDivisions) return false;
+  candidate_.allocation = allocation;
+  bytes_ = took_ = home_took_ = 0;
+  return true;
+}
+
+}  // namespace nezha
