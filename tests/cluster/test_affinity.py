@@ -160,5 +160,5 @@ def test_cores_that_are_not_there(bed: Testbed) -> None:
         work.wait()
         error = rank.wait_for("error")
         assert error["type"] == "InvalidArgument", error
-        for part in ("rank 0", "'tcp:eth0?cpus=8191'", "cores 8191", "may have"):
+        for part in ("rank 0", "'tcp:eth0?cpus=8191'", "cores 8191", "may use"):
             assert part in error["what"], error

@@ -48,7 +48,7 @@ void bad_arguments(World& world) {
     o.setInput(data, 10);
     o.setOutput(data + 20, 11);
   });
-  refused("nezha's own", [&](Options& o) {
+  refused("reserved for nezha", [&](Options& o) {
     o.setOutput(data, 10);
     o.setTag(0xffffffff);
   });
@@ -149,7 +149,7 @@ void bad_rooted_arguments(World& world) {
   };
   reduce("the root is rank 2 of 2", [&](auto& o) { o.setRoot(2); });
   reduce("the root is rank -1 of 2", [&](auto& o) { o.setRoot(-1); });
-  reduce("no input", [](auto&) {});
+  reduce("there is no input", [](auto&) {});
   reduce("no output", [&](auto& o) { o.setInput(data, 10); });
   reduce("there is no operation 99", [&](auto& o) {
     o.setOutput(data, 10);
@@ -172,7 +172,7 @@ void bad_rooted_arguments(World& world) {
     all.setOutput(kNoType, data, elements);
     refused("allreduce: there is no type 99", [&] { nezha::allreduce(all); });
   }
-  broadcast("no input", [](auto&) {});
+  broadcast("there is no input", [](auto&) {});
   broadcast("input 0 and output 0 overlap", [&](auto& o) {
     o.setInput(data, 10);
     o.setOutput(data + 5, 10);

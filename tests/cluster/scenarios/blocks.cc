@@ -63,7 +63,7 @@ void refused_blocks(World& world) {
     o.setInput(reinterpret_cast<const int*>(data.data() + 20 * size), 10);
     o.setOutput(data.data(), 10 * size);
   });
-  allgather("by ring or bruck or direct", [&](Gathered& o) {
+  allgather("only ring or bruck or direct", [&](Gathered& o) {
     o.setOutput(data.data(), 10 * size);
     o.setAlgorithm(nezha::Algorithm::kTree);
   });
