@@ -35,6 +35,7 @@ absl::StatusOr<tcp::DeviceOptions> parse_tcp(absl::string_view text, const RailU
   options.interface = options.rail = uri.interface;
   options.ports = ports;
   options.cpus = cpus;
+  options.near = near_cpus(uri.interface);
   for (const auto& [key, value] : uri.options) {
     if (key == "rail") {
       options.rail = value;

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <limits>
 
 #include "absl/status/statusor.h"
@@ -94,8 +95,8 @@ void Progress::Bell::on_events(uint32_t) {
 // All calls are made under the lock, but for the destructor.
 class Progress::RailThread {
  public:
-  RailThread(Progress& progress, absl::string_view name, Duty duty)
-      : progress_(progress), name_(name), duty_(duty) {}
+  RailThread(Progress& progress, absl::string_view name, Duty duty, Cpus near = {})
+      : progress_(progress), name_(name), duty_(duty), near_(std::move(near)) {}
 
   ~RailThread() {
     if (thread_.joinable()) {
@@ -134,6 +135,7 @@ class Progress::RailThread {
   }
 
   const std::string& name() const { return name_; }
+  const Cpus& near() const { return near_; }
   bool is_started() const { return thread_.joinable(); }
   bool has_failed() const { return has_failed_; }
   // Starts the thread now, on these cores as far as they can be had. OK: it runs.
@@ -198,6 +200,7 @@ class Progress::RailThread {
   Progress& progress_;
   const std::string name_;
   const Duty duty_;
+  const Cpus near_;  // cores near the rail's NIC
   int epoll_fd_ = -1;
   Bell bell_;
   bool has_failed_ = false;  // the thread could not be started
@@ -565,8 +568,8 @@ bool Progress::throws(absl::FunctionRef<void()> work) {
 
 // ---- Rails' threads ----------------------------------------------------------------------------
 
-Progress::RailThread* Progress::add_rail_thread(absl::string_view name) {
-  rail_threads_.push_back(std::make_unique<RailThread>(*this, name, Duty::kWhenCalled));
+Progress::RailThread* Progress::add_rail_thread(absl::string_view name, const Cpus& near) {
+  rail_threads_.push_back(std::make_unique<RailThread>(*this, name, Duty::kWhenCalled, near));
   return rail_threads_.back().get();
 }
 
@@ -579,9 +582,16 @@ absl::StatusOr<Progress::RailThread*> Progress::start_rail_thread(absl::string_v
   return thread;
 }
 
+Cpus Progress::cores_for(const RailThread& thread) const {
+  Cpus near;
+  std::set_intersection(thread.near().begin(), thread.near().end(), cpus_.begin(), cpus_.end(),
+                        std::inserter(near, near.end()));
+  return near.size() < static_cast<size_t>(most_threads_) ? cpus_ : near;
+}
+
 bool Progress::may_start(RailThread& thread) {
   if (started_ >= most_threads_ || thread.has_failed()) return false;
-  const absl::Status status = thread.try_to_start(cpus_);
+  const absl::Status status = thread.try_to_start(cores_for(thread));
   if (status.ok()) {
     ++started_;
     return true;

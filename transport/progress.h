@@ -148,8 +148,9 @@ class Progress {
   };
   // Under the lock. Makes a rail's thread, which belongs to the Progress and ends with it. Its name
   // is nezha- and the end of `name`. It starts when it is first called, unless as many have started
-  // as may. It runs on any core that was allowed to the thread that made the Progress.
-  RailThread* add_rail_thread(absl::string_view name);
+  // as may. It runs on the cores that were allowed to the thread that made the Progress: on those
+  // in `near`, if there are enough for all threads that may start, or else on any of them.
+  RailThread* add_rail_thread(absl::string_view name, const Cpus& near = {});
   // The same, but the thread starts now and is bound to `cpus`. kInvalidArgument: not all of the
   // cores can be had; the error names those that can.
   absl::StatusOr<RailThread*> start_rail_thread(absl::string_view name, const Cpus& cpus,
@@ -243,6 +244,7 @@ class Progress {
 
   Progress();
   void run_thread();
+  Cpus cores_for(const RailThread& thread) const;
   bool may_start(RailThread& thread);
   bool give_back(int fd, const RailThread* thread, Nanos before);
   bool move(int fd, int epoll_fd, RailThread* to);
@@ -314,7 +316,7 @@ class Progress {
   int on_duty_ = 0;                   // rail threads that were called
   int started_ = 0;                   // rail threads that have started by themselves
   int most_threads_ = 0;              // rail threads that may
-  const Cpus cpus_ = allowed_cpus();  // of the process; these threads run on any of them
+  const Cpus cpus_ = allowed_cpus();  // of the process; these threads run on them
   std::thread thread_;
   std::mutex stop_mutex_;
   std::condition_variable stop_wake_;

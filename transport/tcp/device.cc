@@ -34,7 +34,7 @@ absl::StatusOr<std::unique_ptr<TcpDevice>> TcpDevice::create(Progress& progress,
       new TcpDevice(progress, acceptor, rail, static_cast<const InterfaceOptions&>(options)));
   if (absl::Status status = device->open(); !status.ok()) return status;
   if (options.cpus.empty()) {
-    device->thread_ = progress.add_rail_thread(options.interface);
+    device->thread_ = progress.add_rail_thread(options.interface, options.near);
     return device;
   }
   const auto thread =

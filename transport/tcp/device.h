@@ -12,8 +12,9 @@
 namespace nezha::tcp {
 
 struct DeviceOptions : InterfaceOptions {
-  // Cores of a thread that handles the device's links; empty: one may start by itself, on any core.
+  // Cores of a thread that handles the device's links; empty: one may start by itself.
   Cpus cpus = {};
+  Cpus near = {};  // cores near the NIC, for a thread that starts by itself
 };
 
 class TcpDevice final : public InterfaceDevice {

@@ -1055,6 +1055,28 @@ TEST_F(CalledThreadTest, ItRunsOnAnyCoreWhoeverCallsIt) {
   EXPECT_EQ(cpus, all);
 }
 
+TEST_F(CalledThreadTest, ItRunsNearItsNicIfTheCoresThereAreEnough) {
+  const Cpus near = {*allowed_cpus().begin()};
+  for (const int most : {1, 2}) {
+    SCOPED_TRACE(most);
+    Cpus cpus;
+    Waiter waiter;
+    Progress::Guard guard(*progress_);
+    progress_->set_most_threads(most);
+    Bell bell(
+        *progress_,
+        [&] {
+          cpus = allowed_cpus();
+          progress_->finish(waiter);
+        },
+        progress_->add_rail_thread("eth1", {*near.begin(), 8191}));
+    progress_->call_thread(bell.fd());
+    bell.ring();
+    EXPECT_TRUE(progress_->wait(guard, waiter, now() + kLong));
+    EXPECT_EQ(cpus, most == 1 ? near : allowed_cpus());
+  }
+}
+
 TEST_F(CalledThreadTest, OneThatCannotStartTakesNobodysPlace) {
   Progress::Guard guard(*progress_);
   progress_->set_most_threads(1);
