@@ -24,8 +24,8 @@ OTHER = "eth1"
 HOSTS = 4
 SWITCHES = [4, 5, 6]  # the hosts of the testbed that are switches
 MANAGED_BY = 7
-LEASE = 2  # seconds, unless a test says otherwise
-STREAMS = 4  # of a job, unless its rail says otherwise
+LEASE = 2  # seconds, unless a test sets another
+STREAMS = 4  # streams of a job, unless its rail sets another number
 MIB = 1 << 18  # elements
 
 
@@ -58,7 +58,7 @@ class Fabric:
         return f"[{self.address(host)}]:{port}" if self.ipv6 else f"{self.address(host)}:{port}"
 
     def start_switch(self, switch: int, *options: str, limited: int = 1024) -> None:
-        """`limited`: the most descriptors that it may open."""
+        """Starts a switch that may open at most `limited` descriptors."""
         argv = [
             "prlimit",
             f"--nofile={limited}",
@@ -127,7 +127,7 @@ def fabric(bed: Testbed, tmp_path: Path) -> Iterator[Fabric]:
 
 
 def await_carried(work: job.Job, more: int = 1) -> None:
-    """Waits until the switch has sent each rank this many more bytes of results."""
+    """Waits until each rank has received `more` further bytes of results from the switch."""
 
     def received() -> list[int]:
         failed = [rank for rank in work.ranks if rank.process.returncode]
@@ -136,7 +136,7 @@ def await_carried(work: job.Job, more: int = 1) -> None:
 
     goals = [one + more for one in received()]
     job.await_that(
-        f"{more} bytes more by the switch",
+        f"{more} more bytes from the switch",
         lambda: all(one >= goal for one, goal in zip(received(), goals)),
         tell=work.told,
     )

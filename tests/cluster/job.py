@@ -18,16 +18,16 @@ LONG = os.environ.get("TEST_LONG") == "1"
 WORKER = str(BUILD / "tests" / "cluster_worker")
 ALGORITHMS = ["ring", "recursive-doubling", "halving-doubling", "direct", "bcube"]
 PATIENCE = 60.0  # seconds: the deadline for what should take a second or two
-# Events that should come soon (at the latest within the second that the library takes to notice a
-# death) may be this many seconds late on a loaded machine. Operations' deadlines are longer, unless a
-# test sets one. bench/failover measures how fast the library is.
+# On a loaded machine, an event may come this many seconds later than it should. The library notices
+# a death within a second; bench/failover measures how fast it is. The deadlines of operations are
+# longer than this, unless a test sets one.
 SLACK = 6.0
 
 Event = dict[str, Any]
 
 
 class Bed(Protocol):
-    """What a job needs of a testbed."""
+    """The part of a testbed that a job uses."""
 
     hosts: int
 
@@ -53,7 +53,7 @@ def await_that(
     """Calls `test` often, and returns its first true value."""
     deadline = time.monotonic() + timeout
     while not (value := test()):
-        assert time.monotonic() < deadline, f"not after {timeout:g} s: {what}\n{tell()}"
+        assert time.monotonic() < deadline, f"timed out after {timeout:g} s: {what}\n{tell()}"
         time.sleep(0.005)
     return value
 
@@ -143,7 +143,7 @@ class Job:
         env: Mapping[str, str] | None = None,
         **options: Any,
     ) -> list[Rank]:
-        """Starts the ranks on all hosts, or on these."""
+        """Starts the ranks on `hosts`, or on all hosts."""
         on = range(self.size // self.ranks_per_host) if hosts is None else hosts
         argv = [self._program, "--store", str(self._store)]
         for name, value in options.items():
@@ -162,7 +162,7 @@ class Job:
         return "\n".join(rank.told() for rank in self.ranks)
 
     def stop(self) -> None:
-        """Ends the operations of --until, and the time after the last operation with --settle."""
+        """Creates the file that ends what --until, --settle and --stay of the worker begin."""
         self.stop_file.touch()
 
     def wait(self, ranks: Iterable[Rank] | None = None, timeout: float = PATIENCE) -> None:
@@ -183,7 +183,7 @@ class Job:
         while any(rank.process.returncode is None for rank in self.ranks):
             if any(rank.process.returncode for rank in self.ranks):
                 break  # the others may wait for this rank
-            assert time.monotonic() < deadline, f"not after {timeout:g} s\n{self.told()}"
+            assert time.monotonic() < deadline, f"timed out after {timeout:g} s\n{self.told()}"
             time.sleep(0.005)
         failed = [rank for rank in self.ranks if rank.process.returncode]
         if failed:
@@ -200,25 +200,25 @@ class Job:
             assert not failed, self.told()
             return all(rank.done >= goal for rank, goal in goals.items())
 
-        await_that(f"{count} operations more", reached, timeout, self.told)
+        await_that(f"{count} more operations", reached, timeout, self.told)
 
     def well_into_it(self, host: int, rail: str) -> None:
-        """Waits until all ranks are in their first operation and the host has sent a megabyte on the rail."""
+        """Waits until all ranks run an operation and the host has sent 1 MiB on the rail."""
         for rank in self.ranks:
             rank.wait_for("start", operation=0)
         self.sends_by(host, rail, 1 << 20)
 
     def sends_by(self, host: int, rail: str, more: int) -> None:
-        """Waits until the host has sent this many more bytes on the rail."""
+        """Waits until the host has sent `more` further bytes on the rail."""
 
         def sent() -> int:
             return self.bed.counters(host, rail)["tx_bytes"]
 
         goal = sent() + more
-        await_that(f"host {host} sends by {rail}", lambda: sent() > goal, tell=self.told)
+        await_that(f"host {host} sends on {rail}", lambda: sent() > goal, tell=self.told)
 
     def hashes(self) -> list[str]:
-        """The hashes of the results, one for each operation. It is an error if ranks differ."""
+        """The hashes of the results, one for each operation. All ranks must have the same."""
         each = [[event["hash"] for event in rank.all("done")] for rank in self.ranks]
         assert all(one == each[0] for one in each), f"ranks differ: {each}"
         return each[0]

@@ -29,7 +29,8 @@ while True:
             pass  # the rail is cut
 """
 
-# Exits with 0 when ADDRESS has answered COUNT datagrams sent on DEVICE, with 1 after PATIENCE seconds.
+# Sends datagrams on DEVICE until ADDRESS has answered COUNT of them. Exits with 0 then, and with 1
+# after PATIENCE seconds.
 PING = """
 import socket, sys, time
 address, device, patience, count = sys.argv[1], sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
@@ -47,7 +48,7 @@ while count and time.monotonic() < deadline:
 sys.exit(bool(count))
 """
 
-# Sends COUNT datagrams to no particular receiver, well below the rate of the rail.
+# Sends COUNT datagrams to a port on which nobody listens, well below the rate of the rail.
 SPRAY = """
 import socket, sys, time
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -95,7 +96,7 @@ def start_echo(bed: Testbed) -> None:
 def ping(
     bed: Testbed, host: int, address: str, by: str, patience: float = 5, count: int = 1
 ) -> bool:
-    """Whether `address` answers the host's datagrams on this interface. Asks repeatedly until it does."""
+    """Whether `address` answers `count` datagrams that the host sends on the interface `by`."""
     target = address if ":" in address else f"::ffff:{address}"
     cmd = [PYTHON, "-c", PING, target, by, str(patience), str(count)]
     return bed.exec(host, cmd, check=False).returncode == 0

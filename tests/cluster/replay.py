@@ -3,21 +3,24 @@
 
 A line of transport/trace.h is a step, then its fields:
 
-  up LINK RAIL INBOX OUTBOX                         a link, known by this number at both ends
-  down LINK                                         fenced: it neither reads nor writes any more
+  up LINK RAIL INBOX OUTBOX                         the link is up; both ends use this number for it
+  down LINK                                         the link is fenced: it reads and writes no more
   submit LINK NUMBER OFFSET LENGTH ATTEMPT CHARGED  a segment of a message is given to the link
-  acked LINK NUMBER OFFSET LENGTH                   its acknowledgement has come
-  granted OUTBOX NUMBER                             a message's grant has come
-  copied OUTBOX NUMBER OFFSET LENGTH                a segment is sent from a copy from here on
+  acked LINK NUMBER OFFSET LENGTH                   the acknowledgement of a segment has come
+  granted OUTBOX NUMBER                             the grant of a message has come
+  copied OUTBOX NUMBER OFFSET LENGTH                from now on, a segment is sent from a copy
   settled OUTBOX NUMBER                             the sender may use the memory of the message
-  segment LINK NUMBER OFFSET LENGTH ATTEMPT         a segment's header has come; if there was a
-  placed INBOX NUMBER OFFSET LENGTH                 just before, its payload goes to the receiver
-  dropped LINK NTH                                  the NTH segment in flight, from 0, the
-                                                    oldest, is not stored from here on
-  landed LINK                                       the payload of the oldest is complete
+  placed INBOX NUMBER OFFSET LENGTH                 the payload of the segment in the next line
+                                                    goes to the receiver's memory
+  segment LINK NUMBER OFFSET LENGTH ATTEMPT         the header of a segment has come
+  dropped LINK NTH                                  from now on, the NTH segment in flight is not
+                                                    stored; 0 is the oldest
+  landed LINK                                       the payload of the oldest segment is complete
   received INBOX NUMBER OFFSET LENGTH               bytes are final in the receiver's memory
-  completed INBOX NUMBER BYTES                      all of a message is: its memory is given back
-  cancelled INBOX NUMBER                            its memory is given back; nobody waits for the rest
+  completed INBOX NUMBER BYTES                      all bytes of a message are final; its memory is
+                                                    given back
+  cancelled INBOX NUMBER                            the memory of a message is given back, because
+                                                    nobody waits for the rest of it
 """
 
 from __future__ import annotations
@@ -43,9 +46,9 @@ class Link:
     outbox: str
     is_up: bool = True
     submitted: list[tuple[int, ...]] = dataclasses.field(default_factory=list)
-    acked: int = 0  # of the submitted segments
+    acked: int = 0  # the number of submitted segments that are acknowledged
     begun: list[tuple[int, ...]] = dataclasses.field(default_factory=list)
-    landed: int = 0  # of the arriving segments
+    landed: int = 0  # the number of begun segments that have landed
     # For each segment in flight, oldest first: the receiver's memory that it writes to, if any.
     writes_to: list[Segment | None] = dataclasses.field(default_factory=list)
 
@@ -69,7 +72,7 @@ class Rank:
         self.links: dict[str, Link] = {}
         self.counts: collections.Counter[str] = collections.Counter()
         self._inboxes: dict[str, list[Link]] = collections.defaultdict(list)
-        # By outbox or inbox, and the message's number.
+        # The keys are an outbox or inbox, and the number of a message.
         self._sent: dict[tuple[str, int], dict[Segment, Sent]] = collections.defaultdict(dict)
         self._copied: dict[tuple[str, int], set[Segment]] = collections.defaultdict(set)
         self._received: dict[tuple[str, int], list[Segment]] = collections.defaultdict(list)
@@ -134,7 +137,7 @@ class Rank:
         segment = as_segment(fields)
         link = self._live(name)
         due = link.submitted[link.acked : link.acked + 1]
-        check([sent[:3] for sent in due] == [segment], "another one's turn it was")
+        check([sent[:3] for sent in due] == [segment], "it was another one's turn")
         link.acked += 1
         if segment[2]:
             self._sent[link.outbox, segment[0]][segment].acked = True
@@ -228,7 +231,8 @@ def overlap(one: Segment | None, other: Segment) -> bool:
 
 
 def replay(logs: Iterable[Iterable[str]]) -> collections.Counter[str]:
-    """Counts how often each step was taken (and "resent"). Raises Broken if the ranks' logs break a rule."""
+    """Counts the steps of all ranks, and the segments that were sent again, as "resent". Raises
+    Broken if the logs break a rule."""
     ranks = []
     for rank, log in enumerate(logs):
         try:

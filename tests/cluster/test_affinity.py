@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rails that have threads of their own, and the cores on which these run."""
+"""Rails with threads of their own, and the cores on which the threads run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def rail_threads(rank: job.Rank) -> dict[str, Thread]:
         try:
             name = (folder / "comm").read_text().strip()
             lines = (folder / "status").read_text().splitlines()
-            stat = (folder / "stat").read_text().rpartition(")")[2].split()  # the fields from the third on
+            stat = (folder / "stat").read_text().rpartition(")")[2].split()  # from the third field
         except (FileNotFoundError, ProcessLookupError):  # the thread has ended meanwhile
             continue
         if not name.startswith("nezha-"):
@@ -86,7 +86,7 @@ def test_named_cores(bed: Testbed) -> None:
 
 
 def test_cores_that_are_dealt_out(bed: Testbed) -> None:
-    """The rails use separate cores, and together all that there are."""
+    """The rails use separate cores, and together all cores that the process may use."""
     with job.Job(bed) as work:
         env = {"NEZHA_RAIL_THREADS": "1"}
         rails = job.rails_option(RAILS)
@@ -127,7 +127,7 @@ def test_connections_of_one_rail(bed: Testbed) -> None:
 
 
 def told_cores(bed: Testbed, env: dict[str, str], cores: set[int]) -> set[str]:
-    """What the ranks' logs tell about cores, in processes that may use these cores."""
+    """The texts about threads and cores in the logs of ranks that may use only `cores`."""
     with job.Job(bed, ranks=4, ranks_per_host=2) as work:
         os.sched_setaffinity(0, cores)
         try:
@@ -141,7 +141,7 @@ def told_cores(bed: Testbed, env: dict[str, str], cores: set[int]) -> set[str]:
 
 
 def test_the_log_tells_of_threads_and_cores(bed: Testbed) -> None:
-    """The hosts of a testbed are one machine, whatever their names are."""
+    """All hosts of a testbed count as one machine, although their names differ."""
     torchrun = {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}  # the testbed sets RANK
     threads = "threads that may drive the rails"
     ranks = "ranks on this machine"

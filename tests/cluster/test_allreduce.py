@@ -77,7 +77,7 @@ def test_one_rank(bed: Testbed) -> None:
 @pytest.mark.parametrize("algorithm", ["auto", *job.ALGORITHMS])
 @pytest.mark.parametrize("ranks", [2, 3, 5] + ([4, 8] if job.LONG else []))
 def test_same_bits(bed: Testbed, ranks: int, algorithm: str) -> None:
-    """The bits are the same on all ranks, with one rail or several, with any shares, in place and not."""
+    """The bits are the same on all ranks, with any rails and shares, in place and not."""
     elements = [1, 1001, 16 << 10, 65535, MIB + 1]
     both: dict[str, Any] = dict(elements=sizes(elements), algorithm=algorithm, float=1)
     ways: list[dict[str, Any]] = [
@@ -102,7 +102,7 @@ TYPES += ["float16", "bfloat16", "float32", "float64"]
 @pytest.mark.parametrize("way", [*(f"two-{name}" for name in job.ALGORITHMS), "two-slices"])
 @pytest.mark.parametrize("ranks", [2, 3] + ([5, 8] if job.LONG else []))
 def test_types_and_operations(bed: Testbed, ranks: int, way: str) -> None:
-    """Tests each type with each operation, including a user's function, first out of place, then in place."""
+    """Each type works with each operation, also a user's function, out of place and in place."""
     elements, operations = [1, 1001, 65537], "sum,product,min,max,average,custom"
     count = 2 * len(elements) * len(TYPES) * (operations.count(",") + 1)
     work = job.run(
@@ -121,7 +121,7 @@ if job.LONG:  # gigabytes, and a minute for each
 
     @pytest.mark.parametrize("algorithm", ["ring", "halving-doubling"])
     def test_counts_of_more_than_31_bits(algorithm: str) -> None:
-        """Counts elements, and so bytes, beyond 31 bits."""
+        """The number of elements, which have a byte each, takes more than 31 bits."""
         with Testbed(hosts=2, rails={"eth0": "10gbit", "eth1": "10gbit"}) as bed:
             with job.Job(bed, 2) as work:
                 work.start(
@@ -138,9 +138,9 @@ if job.LONG:  # gigabytes, and a minute for each
 
 @pytest.mark.parametrize("algorithm", job.ALGORITHMS)
 def test_function_that_throws(bed: Testbed, algorithm: str) -> None:
-    """The function throws at one rank, and all ranks fail with its error and its place. The sum before
-    makes the links over which they learn of it; the sum after fails on ranks that already had all their
-    data."""
+    """The function throws on rank 1, and the errors of all ranks have its text and name rank 1. The
+    sum before it makes the links over which ranks learn of the error. The average after it fails on
+    ranks that already had all their data."""
     with job.Job(bed, 4) as work:
         work.start(elements=5000, operation="sum,throwing,average", rails=TWO, algorithm=algorithm)
         work.wait()
@@ -165,8 +165,9 @@ def test_both_rails_carry(bed: Testbed) -> None:
 
 @pytest.mark.parametrize("algorithm", ["recursive-doubling", "halving-doubling"])
 def test_short_messages_take_the_rails_by_turns(algorithm: str) -> None:
-    """Messages go whole, and not all by one rail. How many each rail carries depends on its measured
-    rate, which a busy machine distorts; the unit tests check that equal rails carry equal numbers."""
+    """No message is split, and both rails carry some. How many each rail carries depends on its
+    measured rate, which a busy machine distorts. The unit tests check that equal rails carry equal
+    numbers."""
     how: dict[str, Any] = {"plan": "stripe", "algorithm": algorithm, "operations": 20}
     with Testbed(hosts=4, rails={"eth0": "1gbit", "eth1": "1gbit"}) as bed:
         work = job.run(bed, 4, elements=4096, rails=TWO, **how)
@@ -181,8 +182,8 @@ def test_short_messages_take_the_rails_by_turns(algorithm: str) -> None:
 @pytest.mark.parametrize("elements", [256, 1024])
 @pytest.mark.parametrize("slow", ["eth0", "eth1"])
 def test_shorter_messages_take_the_fastest_rail(slow: str, elements: int) -> None:
-    """Short messages soon use the fast rail, whichever is named first, although they do not show rates
-    themselves. For those of 4 KiB the balancer decides."""
+    """Short messages soon use the fast rail, whichever rail is named first, although they are too
+    short to show its rate. For messages of 4 KiB the load balancer chooses the rail."""
     rails = {name: "50mbit" if name == slow else "1gbit" for name in ("eth0", "eth1")}
     with Testbed(hosts=4, rails=rails) as bed:
         work = job.run(bed, 4, elements=elements, operations=10_000, rails=TWO)

@@ -12,7 +12,7 @@ import pytest
 from testbed import Testbed
 
 RAILS = {"eth0": "1gbit", "eth1": "1gbit"}
-# The scenarios have a rank on each host, except for those about groups of ranks.
+# Scenarios about groups of ranks have several ranks on each host. All others have one.
 RANKS_PER_HOST = {
     "a-further-context": 2,
     "all-pairs": 3,

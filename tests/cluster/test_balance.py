@@ -58,8 +58,8 @@ def agreed(work: job.Job) -> dict[str, Any] | None:
 @pytest.mark.parametrize("plan", ["slice", "auto"])
 def test_plans_change_under_four_threads(bed: Testbed, plan: str) -> None:
     """Plans change hundreds of times, while threads run operations of all sizes in an order that
-    differs from rank to rank, and ranks come late. No sum is wrong, and all ranks end with the same
-    plan. Sizes below 4 KiB have no plan."""
+    differs from rank to rank, and ranks come late. All sums are right, and all ranks end with the
+    same plan. Sizes below 4 KiB have no plan."""
     with job.Job(bed, 4) as work:
         work.start(
             elements=f"{KIB},{16 * KIB},1,{8 * KIB},{5 * KIB},0,{64 * KIB},{32 * KIB}",
@@ -72,14 +72,14 @@ def test_plans_change_under_four_threads(bed: Testbed, plan: str) -> None:
             plan=plan,
             env=SHUFFLED,
         )
-        # Rank 0 knows what it has decided, the other ranks what they have been told. The decisions
-        # after the last operations take a while to arrive.
+        # Rank 0 knows its decisions at once. The decisions after the last operations take a while
+        # to arrive at the other ranks.
         last = job.await_that("one plan", lambda: agreed(work), tell=work.told)
         assert [known["bytes"] >> 10 for known in last["classes"]] == [4, 8, 16, 32, 64]
         work.stop()
         work.succeed()
 
-        # Earlier plans must agree, too, on all ranks that report them. Another decision may have
+        # All ranks that report an earlier plan must agree on it, too. Another decision may have
         # replaced one of rank 0's; the other ranks report only plans that they run.
         seen: dict[tuple[int, int], tuple[list[float], str]] = {}
         for rank in work.ranks:
@@ -90,10 +90,10 @@ def test_plans_change_under_four_threads(bed: Testbed, plan: str) -> None:
 
 
 def test_the_better_algorithm_is_agreed_on() -> None:
-    """On a slow rail, sending fewer bytes is worth more rounds, also with only one rail. During a
-    trial, ranks use the other algorithm, too, so only rank 0's history shows that it was adopted. Then
-    all ranks have it, because of their reports for the operation after which rank 0 knows; some windows
-    later there may be another trial."""
+    """On a slow rail, an algorithm that sends fewer bytes wins although it takes more rounds, also
+    if there is only one rail. An experiment uses the other algorithm, too, so only rank 0's history
+    shows that it was adopted. All ranks must report it for the first operation after which rank 0
+    does, because some windows later there may be another experiment."""
     slow = {"eth0": "20mbit"}  # with little credit in the shaper between operations
     with Testbed(hosts=4, rails=slow) as bed, job.Job(bed, 4) as work:
         work.start(elements=30 * KIB, until=work.stop_file, rails=job.rails_option(slow))
@@ -105,7 +105,7 @@ def test_the_better_algorithm_is_agreed_on() -> None:
             return str(known(done)["history"]).endswith(": way ")  # lines end in spaces
 
         first = job.await_that(
-            "the other algorithm is taken",
+            "the other algorithm is adopted",
             lambda: next(filter(is_taken, work.ranks[0].all("done")), None),
             tell=work.told,
         )
@@ -134,7 +134,7 @@ def test_several_algorithms_and_sizes(bed: Testbed) -> None:
 
 
 def test_one_thread_in_haste(bed: Testbed) -> None:
-    """Operations follow each other without a pause, so steps arrive at every point of them."""
+    """Operations follow each other without a pause, so plans change at any point of them."""
     with job.Job(bed, 4) as work:
         work.start(
             elements=f"{4 * KIB}",
@@ -169,7 +169,7 @@ def test_a_cable_is_cut_while_plans_change(bed: Testbed) -> None:
 
 
 def test_a_rank_dies_while_plans_change(bed: Testbed) -> None:
-    """Nobody waits for the dead rank's answer; the others fail as usual."""
+    """No rank waits for the dead rank's answer. The other ranks fail as usual."""
     with job.Job(bed, 4) as work:
         work.start(
             elements=f"{16 * KIB}",
@@ -192,7 +192,7 @@ def test_a_rank_dies_while_plans_change(bed: Testbed) -> None:
 
 @pytest.mark.parametrize("policy", ["model", "paper"])
 def test_slices_come_to_fit_the_rails(bed: Testbed, policy: str) -> None:
-    """The first rail is five times as fast, and comes to carry most of the data."""
+    """The first rail is five times as fast as the second, and soon carries most of the data."""
     with job.Job(bed, 4) as work:
         work.start(
             elements=MIB // 4,
@@ -213,9 +213,10 @@ def test_slices_come_to_fit_the_rails(bed: Testbed, policy: str) -> None:
 
 
 def test_late_ranks_do_not_disturb_the_table(bed: Testbed) -> None:
-    """Ranks enter up to 300 ms apart. The table must show the time that the lanes took: 256 KiB take 8
-    ms on both rails, and 40 ms on the slow one alone. Including the wait for others, an operation takes
-    a rank about 100 ms on average. On a busy machine both are longer, by the same amount."""
+    """Ranks enter up to 300 ms apart. The table must show the time that the lanes took: 256 KiB
+    take 8 ms on both rails, and 40 ms on the slow one alone. With the wait for other ranks, an
+    operation takes about 100 ms on average. On a busy machine both times are longer, by the same
+    amount."""
     with job.Job(bed, 4) as work:
         work.start(
             elements=MIB // 4,

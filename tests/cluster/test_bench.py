@@ -66,7 +66,7 @@ def run(
     collective: str = "allreduce",
     before: Sequence[str] = (),
 ) -> str:
-    """Rank 0's output; the other ranks print nothing. `before` are words that start the program."""
+    """Rank 0's output; the other ranks print nothing. `before` are the words before the program."""
     command = [*before, program, "--shared-path", str(store), *options, collective]
     ranks = bed.run(command, timeout=job.PATIENCE)
     assert not any(rank.stdout for rank in ranks[1:])
@@ -149,7 +149,7 @@ def test_table(bed: Testbed, tmp_path: Path, program: str) -> None:
 
 
 def test_line_rates_of_the_ranks(bed: Testbed, tmp_path: Path) -> None:
-    """The rank with the lowest line rate counts; if one does not know its rate, the line rate is unknown."""
+    """The lowest line rate of any rank counts. It is unknown if one rank does not know its rate."""
     own = [*ON_BOTH[NEZHA], "--elements", "1000", "--iteration-count", "3", "--format", "json"]
     cases: list[tuple[list[str], float | None]] = [(["--line-rate", "4"], 1.5), ([], None)]
     for third, expected in cases:
@@ -169,7 +169,7 @@ OPERATIONS = ["sum", "product", "min", "max", "average"]
 
 
 def test_types(bed: Testbed, tmp_path: Path) -> None:
-    """Tests all of nezha's types and operations, and those that Gloo has, too; results are checked."""
+    """nezha's types and operations give right results, and so do those that Gloo has, too."""
     for program in (NEZHA, GLOO):
         types = [name for name in BYTES if program == NEZHA or name != "bfloat16"]
         known = OPERATIONS[: 5 if program == NEZHA else 4]
@@ -208,7 +208,7 @@ def test_sizes_with_units(bed: Testbed, tmp_path: Path) -> None:
 
 
 def test_iteration_time_when_operations_slow_down(tmp_path: Path) -> None:
-    """It takes about the requested time, however long the first operations took."""
+    """The run takes about the requested time, however long the first operations took."""
     with Testbed(hosts=2, rails={"eth0": "200mbit"}) as bed:
         trace = tmp_path / "trace"
         sizes = ["--elements", "16K", "--iteration-time", "4s", "--trace", str(trace)]
@@ -222,7 +222,7 @@ def test_iteration_time_when_operations_slow_down(tmp_path: Path) -> None:
         job.await_that("a second is over", lambda: len(ends()) > 1 and ends()[-1] > ends()[0] + 1)
         bed.set_rate("eth0", "10mbit")
         assert [rank.wait(job.PATIENCE) for rank in ranks] == [0, 0], [r.stderr for r in ranks]
-        # the number of operations that seemed to fit at first would now take more than a minute
+        # the number of operations that fitted at the first rate would now take over a minute
         assert 3 < ends()[-1] - ends()[0] < 30
 
 
@@ -236,7 +236,7 @@ def test_shares(
     sizes = ["--elements", "1M", "--warmup-iters", "1", "--iteration-count", "2"]
     text = run(bed, tmp_path, program, *options, *sizes, "--share", given, "--format", "json")
     shares = [rail["share"] for rail in json.loads(text)["rails"]]
-    # for Gloo the interfaces' counters, which include headers and acknowledgements
+    # Gloo's are from the interfaces' counters, which include headers and acknowledgements
     assert shares == pytest.approx(parts, abs=0.001 if program == NEZHA else 0.02)
 
 
@@ -289,7 +289,7 @@ def test_other_collectives(
             assert per_bytes[0] == per_bytes[1] is not None
             assert row["line_rate_percent"] is not None
         assert row["line_rate_gbps"] == 1.5
-    if collective != "barrier":  # along a chain of three: two ranks send it, three times, two threads
+    if collective != "barrier":  # in a chain of three, two ranks send: three times, two threads
         sent = sum(rail["bytes"] for rail in rows[-1]["rails"])
         assert sent == pytest.approx(3 * 2 * 2 * 4 * ELEMENTS[-1], rel=0.01)
 
@@ -311,7 +311,7 @@ BLOCKS_SENT = {"allgather": 6, "reduce_scatter": 6, "alltoall": 6, "gather": 2, 
 def test_collectives_of_blocks(
     bed: Testbed, tmp_path: Path, collective: str, in_place: list[str]
 ) -> None:
-    """The size is that of the vector of three blocks, and the bus bandwidth is two thirds of the other."""
+    """The size is that of all three blocks. The bus bandwidth is 2/3 of the algorithm bandwidth."""
     options = [*ON_BOTH[NEZHA], *QUICK, *in_place, "--threads", "2", "--format", "json"]
     output = run(bed, tmp_path, NEZHA, *options, collective=collective)
     rows = [json.loads(line) for line in output.splitlines()]
@@ -390,7 +390,7 @@ GLOO_ALGORITHMS = [["--algorithm", name] for name in ("ring", "bcube")]
 def test_gloo_over_nezha(
     bed: Testbed, tmp_path: Path, collective: str, options: list[str], algorithms: str
 ) -> None:
-    """The preloaded library replaces Gloo's device with nezha's, with Gloo's own algorithms or nezha's.
+    """The preloaded library replaces Gloo's device and, if `algorithms` is nezha, its algorithms.
     One context has both interfaces, and every result is checked.
     """
     sizes = QUICK if collective != "barrier" else QUICK[2:]
@@ -401,7 +401,7 @@ def test_gloo_over_nezha(
     assert len(rows) == (len(ELEMENTS) if collective != "barrier" else 1)
     assert {row["device"] for row in rows} == {"nezha, rails=NEZHA_RAILS"}
     if collective != "barrier":
-        assert all(rail["share"] > 0.1 for rail in rows[-1]["rails"])  # according to the interfaces' counters
+        assert all(rail["share"] > 0.1 for rail in rows[-1]["rails"])  # by the interfaces' counters
 
 
 def test_device_in_table(bed: Testbed, tmp_path: Path) -> None:
@@ -476,8 +476,8 @@ def test_a_barrier_before_each_operation(bed: Testbed, tmp_path: Path) -> None:
         stopped = time.monotonic()
         ranks[0].kill(signal.SIGCONT)
         time.sleep(1)
-        # The root ends the current broadcast. In the barrier after it, rank 1's last message follows
-        # the root's first one.
+        # The root ends the current broadcast. The barrier after it cannot end, because in it rank 1
+        # sends its last message after the root's first one.
         assert len([end for end in ends() if end > stopped]) <= 1
         ranks[1].kill(signal.SIGCONT)
         before = len(ends())
@@ -487,7 +487,7 @@ def test_a_barrier_before_each_operation(bed: Testbed, tmp_path: Path) -> None:
 
 
 def test_a_blank_cell_is_explained(bed: Testbed, tmp_path: Path) -> None:
-    """The legend explains it, also if the load balancer has decided nothing for any row."""
+    """The legend explains blank cells, also if the balancer has decided nothing for any row."""
     text = run(bed, tmp_path, NEZHA, *ON_BOTH[NEZHA], *QUICK, collective="allgather")
     assert "Blank: the balancer has decided nothing about such messages." in text
 
@@ -540,7 +540,7 @@ def test_rails_report_of_a_rail_that_is_down(bed: Testbed, tmp_path: Path) -> No
 
 
 def test_rails_report_of_a_rail_that_loses_packets(bed: Testbed, tmp_path: Path) -> None:
-    """A rail that is only tested is not reported as up; it may have just lost its links, too."""
+    """A rail that is only tested is not reported as up. It may also have just lost its links."""
     options = [*ON_BOTH[NEZHA], "--elements", "256K", "--iteration-time", "4s", "--rails-report"]
     bed.loss("eth1", 10, host=1)
     try:
@@ -556,7 +556,7 @@ def test_rails_report_of_a_rail_that_loses_packets(bed: Testbed, tmp_path: Path)
 
 
 def test_rails_report_of_many_ranks(bed: Testbed, tmp_path: Path) -> None:
-    """A few of the ranks represent all of them."""
+    """The report shows a few ranks, which represent all."""
     command = [NEZHA, "--size", "12", "--shared-path", str(tmp_path), *ON_BOTH[NEZHA]]
     command += ["--elements", "64K", "--iteration-count", "3", "--rails-report"]
     ranks = []
@@ -607,7 +607,7 @@ def refused(bed: Testbed, store: Path, *options: Sequence[str]) -> list[str]:
     ids=["other order", "one lacks a rail", "one has a rail more"],
 )
 def test_rails_of_the_ranks_own(bed: Testbed, tmp_path: Path, rails: list[str]) -> None:
-    """What each rank sent is reported by the rail's name, whatever its position on the rank."""
+    """Bytes are reported by the name of the rail, whatever its position on each rank."""
     options = [
         [NEZHA, "--rails", own, "--elements", "1M", "--iteration-count", "3", "--format", "json"]
         for own in rails
@@ -655,7 +655,7 @@ SHARES = [*SLICES, "--share", "3,1"]
 def test_command_lines_that_differ(
     bed: Testbed, tmp_path: Path, here: list[str], there: list[str], reason: str
 ) -> None:
-    """Every rank reports the difference before anything is measured, also one that agrees with rank 0."""
+    """Before measuring, every rank reports the difference, also one that agrees with rank 0."""
     usual = [NEZHA, *ON_BOTH[NEZHA]]
     said = refused(bed, tmp_path, [*usual, *there], [*usual, *here], [*usual, *there])
     assert all("the ranks' command lines differ: " in line for line in said)
@@ -665,7 +665,7 @@ def test_command_lines_that_differ(
 
 @PROGRAMS
 def test_what_rank_0_alone_is_given(bed: Testbed, tmp_path: Path, program: str) -> None:
-    """The other ranks adopt rank 0's settings, as ranks do that use only the library."""
+    """The other ranks adopt rank 0's settings, as ranks that use only the library do."""
     usual = [program, *ON_BOTH[program], *QUICK, "--format", "json"]
     given = {"NEZHA_PLAN": "slice", "NEZHA_SHARES": "2,1", "NEZHA_ALGORITHM": "ring"}
     own = ["--share", "2,1"] if program == GLOO else []
@@ -707,7 +707,7 @@ def test_a_prefix_that_was_used(bed: Testbed, tmp_path: Path) -> None:
 
 
 def test_a_check_that_failed_there(bed: Testbed, tmp_path: Path) -> None:
-    """The failure of the check does not fail the benchmark, not even a rank that waits for a while."""
+    """A nezha-check that failed in the folder fails no rank, not even one that waits for others."""
     check = [str(job.BUILD / "check" / "nezha-check"), *ON_BOTH[NEZHA], "--size", "3"]
     [alone] = bed.start([*check, "--shared-path", str(tmp_path), "--timeout", "200ms"], on=[0])
     assert alone.wait(job.PATIENCE) == 1, alone.output
@@ -726,7 +726,7 @@ def test_a_rank_that_does_not_come(bed: Testbed, tmp_path: Path) -> None:
 
 
 def test_a_failing_run(bed: Testbed, tmp_path: Path) -> None:
-    """With a missing interface, the status is 1, and the reason is printed."""
+    """If an interface is missing, the status is 1, and the reason is printed."""
     command = [NEZHA, "--rails", "tcp:eth7", "--timeout", "5s"]
     for line in refused(bed, tmp_path, command, command, command):
         assert "eth7" in line  # also a rank that learns of it from rank 0's refusal
@@ -847,7 +847,7 @@ def test_output_that_cannot_be_written(program: str, to: str, why: str) -> None:
 
 
 def test_results_that_cannot_be_written(bed: Testbed, tmp_path: Path) -> None:
-    """The results do not go into a connection that has the number of standard output."""
+    """If standard output is closed, the results do not go into a connection with its number."""
     command = [NEZHA, "--shared-path", str(tmp_path), *ON_BOTH[NEZHA], *QUICK, "allreduce"]
     shell = ["bash", "-c", 'exec "$@" >&-', "bash"]
     ranks = bed.run([*shell, *command], timeout=job.PATIENCE, check=False)
@@ -866,7 +866,7 @@ FLARE = "flare:lo@127.0.0.1:7000"
 
 
 def test_shares_beside_a_switch(tmp_path: Path) -> None:
-    """The shares are those of the other rails."""
+    """The rail of a switch has no share."""
     alone = ["--size", "1", "--rank", "0", "--shared-path", str(tmp_path), *QUICK]
     done = call(NEZHA, *alone, "--rails", f"tcp:lo,{FLARE}", "--share", "1", "allreduce")
     assert done.returncode == 0, done.stderr
@@ -922,7 +922,7 @@ def test_rank_and_size_of_the_environment() -> None:
         ({"RANK": "4", "SIZE": "4"}, "rank 4 of 4"),
         (mpirun, "OMPI_COMM_WORLD_RANK is 2"),
         (mpirun | {"RANK": "5", "SIZE": "5"}, "rank 5 of 5"),
-        (mpirun | {"OMPI_COMM_WORLD_RANK": "1", "RANK": "7"}, "--shared-path"),  # the next check to fail
+        (mpirun | {"OMPI_COMM_WORLD_RANK": "1", "RANK": "7"}, "--shared-path"),  # fails later
         ({"PMIX_RANK": "1"}, "--size is needed"),
     ]:
         done = subprocess.run(
@@ -1005,10 +1005,10 @@ def test_a_whole_run_of_barriers(tmp_path: Path) -> None:
 
 
 def interrupt(sig: signal.Signals, out: Path, temporary: Path) -> tuple[int, str, Path]:
-    """Interrupts a run with a signal. Returns its exit status, its output and its testbed's folder."""
+    """Ends a run with a signal. Returns its exit status, its output and its testbed's folder."""
     command = [*SMALL, "--repeat", "1000", "--out", str(out)]
     env = os.environ | {"TMPDIR": str(temporary)}
-    # the run shares the file offset, so its output is appended wherever that is
+    # the run shares the offset of the file, which said() moves, so its output must be appended
     with tempfile.TemporaryFile("a+", errors="replace") as file, subprocess.Popen(
         command, stderr=file, env=env
     ) as process:
@@ -1039,7 +1039,7 @@ def temporary(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_an_interrupted_run(tmp_path: Path, temporary: Path) -> None:
-    """The run reports it in one line, and leaves no picture of an earlier run."""
+    """The run reports the signal in one line, and leaves no picture of an earlier run."""
     for name in ("allreduce.png", "allreduce.svg"):
         (tmp_path / name).touch()
     status, said, _ = interrupt(signal.SIGINT, tmp_path, temporary)
@@ -1057,7 +1057,7 @@ def test_a_killed_run(tmp_path: Path, temporary: Path, sig: signal.Signals) -> N
     def left() -> list[Path]:
         return [*temporary.iterdir(), *STATE_DIR.glob(f"{state.name}.*")]
 
-    # if the run is killed, its testbed's guard removes them
+    # the guard of the testbed removes the files of a killed run
     job.await_that("all is removed", lambda: not left(), 20, lambda: str(left()))
 
 
@@ -1094,7 +1094,7 @@ def test_the_score_of_the_balancer_needs_no_network() -> None:
 
 
 def test_balancer(tmp_path: Path) -> None:
-    """Everything runs, through the change and back, and the results are consistent."""
+    """Each mode runs through the change and back, and the results are consistent."""
     options = ["--no-build", "--quick", "--hosts", "2", "--size", "64K", "--on", "1"]
     rails = ["--rail", "eth0=1gbit", "--rail", "eth1=500mbit", "--change", "eth0=300mbit"]
     done = call(BALANCER, *options, *rails, "--out", str(tmp_path), timeout=job.PATIENCE)
@@ -1114,7 +1114,7 @@ def test_balancer(tmp_path: Path) -> None:
             rows = list(csv.DictReader(file))
         ends = [float(row["seconds"]) for row in rows]
         assert ends == sorted(ends) and all(float(row["us"]) > 0 for row in rows)
-        # both changes happened while it ran, by the clock of the trace
+        # by the trace's clock, both changes happened during the run
         first, second = results["runs"][mode]["changes"]
         assert ends[0] < first[0] < first[1] < second[0] < ends[-1]
         for rail in ("sent_eth0", "sent_eth1"):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives whose vector consists of a block for each rank. Each algorithm gives the right results,
-with the same bits on any rails, whatever is cut. A rank that is dead, late or disagrees leads to an
-error that says so."""
+"""Collectives whose vector consists of a block for each rank. Each algorithm gives right results,
+with the same bits on any rails, whatever is cut. If a rank is dead or late, or disagrees, the error
+says so."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_cut_in_the_middle(bed: Testbed, collective: str, how: str, place: str) 
 
 @pytest.mark.parametrize("collective", LARGE)
 def test_dead_rank(bed: Testbed, collective: str) -> None:
-    """A rank dies in a large operation, and the error of each rank that still needs it names it."""
+    """A rank dies in a large operation, and the errors of all other ranks name it."""
     with job.Job(bed, 4) as work:
         work.start(collective=collective, elements=32 * MIB, rails=BOTH, operations=3)
         for rank in work.ranks:
@@ -118,7 +118,7 @@ def test_dead_rank(bed: Testbed, collective: str) -> None:
 
 @pytest.mark.parametrize("collective", LARGE)
 def test_rank_that_never_enters(bed: Testbed, collective: str) -> None:
-    """The error at the deadline names the missing rank, on every rank that waits for it."""
+    """On every other rank, the error at the deadline names the missing rank."""
     with job.Job(bed, 4) as work:
         options: dict[str, Any] = {"elements": 50_000, "rails": BOTH, "timeout": 2000}
         work.start(collective=collective, operations=6, late="2:2:30000", **options)

@@ -2,9 +2,10 @@
 """Whatever happens to the network and the ranks, every result has the right bits.
 
 A seed determines cuts, silence, large frames that vanish, connections that a firewall refuses,
-interfaces that are made anew, loss, changed rates and stopped ranks. The seed is printed; CHAOS_SEED
-repeats a run (the same events, but not at exactly the same times). The ranks log the steps of their
-channels, and the logs are checked against the rules; CHAOS_LOGS names a folder to keep them in.
+interfaces that are made anew, loss, changed rates and stopped ranks. The test prints the seed.
+CHAOS_SEED repeats a run, with the same events, but not at exactly the same times. The ranks log the
+steps of their channels, and the test checks the logs against the rules. CHAOS_LOGS names a folder
+in which the logs are kept.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ PATIENCE = 720.0 if job.LONG else 240.0  # seconds; ctest's own limit is longer
 
 
 class Weather:
-    """Disturbs a testbed and its ranks; each pair of hosts keeps a rail that is never cut."""
+    """Disturbs a testbed and its ranks. Each pair of hosts always has a rail that is not cut."""
 
     def __init__(self, bed: Testbed, seed: int) -> None:
         self.bed = bed
@@ -48,7 +49,7 @@ class Weather:
         self._begin = time.monotonic()
 
     def change(self, ranks: list[Process]) -> None:
-        """Changes one thing, or heals some."""
+        """Makes one disturbance, or ends some."""
         often = ["cut", "cut", "cut", "heal", "heal", "heal"]
         kinds = [*often, "large", "refuse", "renew", "silence", "rate", "loss", "stop"]
         kind = self.random.choice(kinds)
@@ -153,8 +154,7 @@ def lines_of(log: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("threads", ["0", "1"])
 def test_chaos(bed: Testbed, threads: str) -> None:
-    """Runs thousands of operations of all kinds under changing conditions, without rail threads and
-    with them."""
+    """Thousands of operations run under disturbances, with and without rail threads."""
     seed = int(os.environ.get("CHAOS_SEED") or random.SystemRandom().randrange(1 << 32))
     print(f"CHAOS_SEED={seed}")
     weather = Weather(bed, seed)
@@ -170,7 +170,7 @@ def test_chaos(bed: Testbed, threads: str) -> None:
             deadline = time.monotonic() + PATIENCE
             while all(rank.returncode is None for rank in ranks):
                 if time.monotonic() > deadline:
-                    raise TimeoutError(f"not after {PATIENCE:g} s")
+                    raise TimeoutError(f"timed out after {PATIENCE:g} s")
                 weather.change(ranks)
                 time.sleep(weather.random.uniform(0, 0.3))
             for rank in ranks:
@@ -187,6 +187,6 @@ def test_chaos(bed: Testbed, threads: str) -> None:
         counts = replay(lines_of(log) for log in logs)
     rails = [rail for rank in ranks for rail in json.loads(rank.stdout.splitlines()[-1])["rails"]]
     print(weather.count, dict(counts), rails)
-    # The run proves nothing if none of these was needed.
+    # If none of these was needed, the run proves nothing.
     assert sum(rail["failures"] for rail in rails) > 0
     assert counts["down"] > 0 and counts["resent"] > 0, counts

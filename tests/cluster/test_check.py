@@ -21,7 +21,7 @@ from system_tools import tool
 from testbed import Testbed
 
 CHECK = str(job.BUILD / "check" / "nezha-check")
-# Mbit/s; so low that the machine's load matters little
+# Mbit/s; this is so low that the load of the machine matters little
 RATE = 100
 RAILS = dict.fromkeys(["eth0", "eth1"], f"{RATE}mbit")
 BOTH = job.rails_option(RAILS)
@@ -87,7 +87,7 @@ def check(
 
 
 def faulty(outcome: Outcome, *kinds: str) -> list[str]:
-    """The sentences of findings of these kinds. Checks that all ranks' exit statuses report them."""
+    """The texts of the findings, which must be of these kinds. Checks all exit statuses, too."""
     assert set(outcome.codes) == {1}, outcome
     assert outcome.kinds == list(kinds), outcome.findings
     assert not outcome.report["well"]
@@ -169,7 +169,7 @@ def test_several_ranks_on_a_host(bed: Testbed, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ipv4", [True, False], ids=["IPv4", "IPv6"])
 def test_large_mtu(tmp_path: Path, ipv4: bool) -> None:
-    """With either family; also finds, to the byte, the size that a smaller MTU on the path lets through."""
+    """If the MTU of the path is smaller, the check finds to the byte which packets get through."""
     with Testbed(hosts=2, rails=RAILS, ipv4=ipv4, ipv6=not ipv4, mtu=9000) as bed:
         well = check(bed, tmp_path / "well", "--json")
         assert_well(well)
@@ -195,7 +195,7 @@ def test_refused(bed: Testbed, tmp_path: Path) -> None:
     assert outcome.connections("eth1")[0, 1] == "refused"
     assert outcome.connections("eth1")[1, 0] == "connected"
     assert set(outcome.connections("eth0").values()) == {"connected"}
-    # rank 1 has reached rank 0, and has measured instead of it
+    # rank 1 has reached rank 0, and has measured in its place
     assert outcome.path("eth1", 0, 1)["packet_there"] == MTU
     assert outcome.path("eth1", 0, 1)["gbps_back"] > 0
 
@@ -222,7 +222,7 @@ def test_silent(bed: Testbed, tmp_path: Path) -> None:
     bed.cut(1, "eth1", "silent")
     outcome = check(bed, tmp_path, "--json")
     assert set(outcome.codes) == {1}
-    # depending on what the hosts know of each other, ARP may find no neighbour
+    # if the hosts do not know each other yet, ARP may find no neighbour
     assert set(outcome.kinds) <= {"silent", "no-neighbour"} and outcome.kinds
     assert all(finding["rail"] == "eth1" for finding in outcome.findings)
     assert outcome.connections("eth1")[0, 2] == "connected"
@@ -330,7 +330,7 @@ def set_ipv4(bed: Testbed, host: int, name: str, value: int) -> None:
 def test_arp_flux(one_subnet: Testbed, tmp_path: Path) -> None:
     bed = one_subnet
     assert_well(check(bed, tmp_path / "well", "--json"))
-    # what host 0 learns if the answer of the wrong interface comes last
+    # host 0 learns this address if the answer of the wrong interface comes last
     show = ["ip", "-j", "link", "show", "dev", "eth0"]
     wrong = json.loads(bed.exec(1, show).stdout)[0]["address"]
     address = bed.rail("eth1").address(1)
@@ -418,7 +418,7 @@ def test_ranks_that_do_not_come(bed: Testbed, tmp_path: Path) -> None:
 
 
 def test_a_rank_that_is_killed(bed: Testbed, tmp_path: Path) -> None:
-    """The other ranks end, and name it."""
+    """The other ranks end, and name the killed rank."""
     bed.cut(1, "eth1", "silent")  # so that there is enough time
     command = [CHECK, "--shared-path", str(tmp_path), "--rails", BOTH, "--timeout", "3s"]
     ranks = bed.start(command)
@@ -431,7 +431,7 @@ def test_a_rank_that_is_killed(bed: Testbed, tmp_path: Path) -> None:
 
 
 def test_a_rank_that_is_killed_while_it_measures(bed: Testbed, tmp_path: Path) -> None:
-    """The other ranks wait for the timeout and the time of one pair, and then name it."""
+    """The other ranks wait for the timeout and the time of one pair, and name the killed rank."""
     bed.cut(2, "eth0", "large")  # so that there is enough time
     command = [CHECK, "--shared-path", str(tmp_path), "--rails", "tcp:eth0", "--timeout", "1s"]
     ranks = bed.start(command)

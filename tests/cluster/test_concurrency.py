@@ -25,8 +25,8 @@ def bed() -> Iterator[Testbed]:
 @pytest.mark.parametrize("algorithm", ["ring", "recursive-doubling", "halving-doubling"])
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_large_messages_in_any_order(bed: Testbed, ranks: int, algorithm: str, plan: str) -> None:
-    """Four operations are in flight, larger than all socket buffers together, and started in an order
-    that differs from rank to rank. None waits for ever behind another."""
+    """Four operations are in flight. They are larger than all socket buffers together, and start in
+    an order that differs from rank to rank. No operation waits for ever behind another."""
     job.run(
         bed,
         ranks,
@@ -41,7 +41,7 @@ def test_large_messages_in_any_order(bed: Testbed, ranks: int, algorithm: str, p
 
 
 def test_large_beside_small(bed: Testbed) -> None:
-    """Sizes differ from one operation to the next, so that large and small ones meet."""
+    """Operations differ in size, so that large and small ones run side by side."""
     elements = f"{8 * MIB},1,{MIB},1000,{16 * MIB},0,16384"
     job.run(bed, 4, elements=elements, operations=14, threads=5, rails=BOTH, timeout=50000)
 
@@ -81,13 +81,13 @@ def test_long_pauses(bed: Testbed) -> None:
     job.run(bed, 4, elements=f"{2 * MIB},100", operations=12, pause="0:300", rails=BOTH, report=4)
 
 
-# A rank that does not call makes the others wait, and not buffer. Compared with the peak of the same
-# run without the late rank, a rank may need more memory only for the unposted data that its two
-# neighbours may send without asking (2 MiB each), the copies that it retains for them (256 KiB each),
-# and the allocator's overhead. A message is 32 MiB.
+# If a rank does not call, the others wait and do not buffer. Compared with the peak of the same run
+# without the late rank, a rank may need more memory only for the unposted data that its two
+# neighbours may send without asking (2 MiB each), for the copies that it retains for them (256 KiB
+# each), and for the allocator's overhead. A message is 32 MiB.
 LATE_MAY_TAKE = 6144  # KiB
-# In addition, each operation may have data in flight that cannot continue: with a ring of three the
-# partial sums of one window, with the other algorithms those of the current rounds.
+# In addition, each operation may have data in flight that cannot continue. In a ring of three these
+# are the partial sums of one window; with the other algorithms, those of the current rounds.
 WINDOW = {"ring": 1024}  # KiB
 OTHER_WINDOW = 4096  # KiB
 
@@ -117,8 +117,8 @@ def check_growth(punctual: list[job.Job], late: job.Job, limit: int) -> None:
 
 
 def test_memory_of_many_messages_for_a_late_rank(bed: Testbed) -> None:
-    """Many tags are in flight, each with data for a rank that comes late: 16 MiB in total. How many are
-    active at a time is chance, and the peaks of two punctual runs differ by up to 5 MiB."""
+    """Many tags are in flight, with 16 MiB of data in total for a rank that comes late. How many
+    are active at a time is chance, so the peaks of two punctual runs differ by up to 5 MiB."""
     algorithm = "recursive-doubling"
     options: dict[str, Any] = {
         "elements": 64000,

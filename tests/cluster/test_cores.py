@@ -29,7 +29,7 @@ MIB = 1 << 20
 def made_results(
     config: str, iperf3_gbits: float, busy: float | None = 4, hosts: int = 4, cores: int = 16
 ) -> Measured:
-    """nezha takes 1 ms and then 2 ms for 8 MiB; a host's iperf3 has this many Gbit/s."""
+    """nezha takes 1 ms and then 2 ms for 8 MiB; iperf3 carries `iperf3_gbits` from each host."""
     rates = rates_of(network_of(config))
     peers = make_peers([NEZHA, "gloo-ring", IPERF3], Network(hosts, rates))
     results = Measured({"cores": cores}, hosts, rates, peers, [8 * MIB], repeat=2)
@@ -107,7 +107,8 @@ def test_streams_of_a_rail() -> None:
 
 
 def test_connections_of_a_ring() -> None:
-    """As many connections as fast rails need and the cores can serve, with two processes each."""
+    """A ring has as many connections as fast rails need and as the cores can serve. Each has two
+    processes."""
     ten, forty = 10 * 10**9, 40 * 10**9
     assert connections_of([ten], hosts=4, cores=64) == 1
     assert connections_of([forty], hosts=4, cores=64) == 4

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks whose standard descriptors are closed or broken, and that use a Redis server as their store."""
+"""Ranks with closed or broken standard descriptors, which use a Redis server as their store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from testbed import Testbed
 
 HOST = "10.250.0.254"  # the switch's address on the management network
-# The shell's redirections of the ranks' descriptors, by case.
+# The shell's redirections of rank 0's descriptors, by case.
 CLOSED = {
     "stdin": "<&-",
     "stdout": ">&-",
@@ -58,7 +58,7 @@ def redis(bed: Testbed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
 
 
 def start(bed: Testbed, store: str, until: Path, before: list[str]) -> job.Job:
-    """Starts ranks that log a lot and check their results. `before` precedes the program of rank 0."""
+    """Starts ranks that log a lot and check results. `before` precedes the program of rank 0."""
     running = job.Job(bed)
     worker = [
         *(job.WORKER, "--store", store, "--rails", "tcp:eth0", "--elements", "10,100000"),
@@ -111,4 +111,4 @@ def test_stderr_that_nobody_reads(bed: Testbed, redis: str, tmp_path: Path) -> N
         changed = [kind for kind in ("SigIgn", "SigCgt") if signals(rank0.process.pid, kind) & bit]
         stop.touch()
         running.succeed()
-    assert not changed, "the program's disposition of SIGPIPE is its own"
+    assert not changed, "the library has changed the program's disposition of SIGPIPE"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When ranks disagree, every rank has an error that says who wants what, long before the deadline."""
+"""If ranks disagree, each has an error that says who wants what, long before the deadline."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def bed() -> Iterator[Testbed]:
 
 
 def options_for(work: job.Job, **others: Any) -> dict[str, Any]:
-    """The rank that fails first stays until all have failed, so that a rank that comes late finds it."""
+    """Each rank that has failed stays until all have failed, so that a late rank still finds it."""
     return {"rails": BOTH, "timeout": DEADLINE, "stay": work.stop_file} | others
 
 
@@ -35,7 +35,7 @@ def check_errors(work: job.Job, *parts: str) -> None:
         error = rank.wait_for("error", timeout=LONG_BEFORE)
         what = error["what"]
         assert all(part in what for part in parts), f"{parts}\n{work.told()}"
-        # One rank finds the error, but all ranks report it.
+        # All ranks report an error that one of them has found, so it must not say "this rank".
         assert not re.search(r"\bthis (is|rank|process|host|device)\b|\bhere\b", what), work.told()
         assert error["ranks"] == [], work.told()
     work.stop()
@@ -100,7 +100,7 @@ def test_settings_of_rank_0(bed: Testbed) -> None:
         work.start([2], **options)
         work.succeed()
         for rank in work.ranks:
-            # from the second operation; links are still made in the first
+            # what the second operation has sent; links are still made during the first
             before, after = (event["rails"] for event in rank.all("done"))
             large, small = (b["sent"] - a["sent"] for a, b in zip(before, after))
             assert 6 <= large / small <= 8, work.told()
@@ -161,7 +161,7 @@ def test_settings(
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_two_processes_of_one_rank(bed: Testbed, number: int) -> None:
-    """The ranks' errors name both processes, whichever came first. Therefore rank 3 is missing."""
+    """The last process starts as another rank. All errors name both, whichever came first."""
     with job.Job(bed, 4) as work:
         options = options_for(work, elements=1000)
         work.start([0, 1, 2], **options)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An engine is lost during operations, while the hosts go on; only the time shows it.
+"""If an engine is lost during operations, the hosts complete them. The loss costs only time.
 
-The engine exists for these tests only (epochs/star.h): a process that sums what ranks send it, on a
-rail of its own. All faults come from outside the processes.
+The engine, a star, exists only for these tests (epochs/star.h). The star is a process that sums
+what ranks send it, on a rail of its own. All faults come from outside the processes.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ class Work:
         return done["sums"] if done else 0
 
     def await_sums(self, more: int) -> None:
-        """Waits until the star has carried some data for each rank, from now on."""
+        """Waits until each rank has received `more` further sums from the star."""
         goals = [self.sums(rank) + more for rank in range(RANKS)]
         job.await_that(
-            f"{more} sums of the star",
+            f"{more} more sums from the star",
             lambda: self.ended() or all(self.sums(r) >= goals[r] for r in range(RANKS)),
             tell=self.told,
         )
@@ -88,7 +88,7 @@ class Work:
     def await_operations(self, more: int) -> None:
         goals = [rank.done + more for rank in self.ranks]
         job.await_that(
-            f"{more} operations",
+            f"{more} more operations",
             lambda: self.ended() or all(r.done >= g for r, g in zip(self.ranks, goals, strict=True)),
             tell=self.told,
         )
@@ -135,7 +135,7 @@ def work(bed: Testbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 def test_the_star_dies_and_returns(work: Work) -> None:
-    """The star dies at any point of four threads' operations, and is used again each time."""
+    """The star dies at any point of four threads' operations, and is used again when it returns."""
     work.start(elements=200 * KIB, operations=0, threads=4, pause=3)
     for _ in range(20 if job.LONG else 3):
         work.await_sums(20)
@@ -149,7 +149,8 @@ def test_the_star_dies_and_returns(work: Work) -> None:
 
 
 def test_ranks_are_late(work: Work) -> None:
-    """Some ranks have not entered what others have begun, or have already returned from it."""
+    """When the star dies, some ranks have not entered an operation that others have begun, or have
+    already returned from it."""
     work.start(elements=40 * KIB, operations=10, threads=4, pause=300)
     work.await_sums(1)
     work.stars[-1].kill()
@@ -160,7 +161,8 @@ def test_ranks_are_late(work: Work) -> None:
 
 @pytest.mark.parametrize("how", ["carrier", "silent"] if job.LONG else ["silent"])
 def test_one_host_loses_the_star(bed: Testbed, work: Work, how: str) -> None:
-    """In the middle of 64 MiB, one host gets the missing results from the others, with their bits."""
+    """One host loses the star in the middle of 64 MiB. It gets the missing results from the other
+    hosts, with the same bits."""
     work.start(elements=64 << 10 << 8, operations=0)
     work.well_into_it()
     bed.cut(1, STAR_RAIL, how)
@@ -181,7 +183,7 @@ def test_a_rail_dies_too(bed: Testbed, work: Work) -> None:
 
 @pytest.mark.parametrize("victim", [0, 2])
 def test_a_rank_dies_too(work: Work, victim: int) -> None:
-    """No operation returns a wrong result, and all other ranks learn the reason."""
+    """No operation returns a wrong result, and the errors of all other ranks name the dead rank."""
     work.start(elements=1 << 10 << 8, operations=100000, threads=4)
     work.await_sums(20)
     work.stars[-1].kill()
@@ -197,7 +199,7 @@ def test_a_rank_dies_too(work: Work, victim: int) -> None:
 
 
 def test_a_slice_goes_on_by_other_rails(bed: Testbed) -> None:
-    """One host's cable is cut: no plan uses the rail until it is back."""
+    """After one host's cable is cut, no plan uses the rail until the cable is healed."""
     with job.Job(bed, RANKS) as work:
         work.start(
             elements="65536,16384",

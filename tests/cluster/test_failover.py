@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench/failover: what it calculates from operations and their times, and a whole run."""
+"""bench/failover: what it calculates from the times of operations, and a whole run."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def run_of(*seconds: float, cut: float = 1.0, heal: float = 2.0, end: float = 3.
 
 
 def test_stall() -> None:
-    """An operation takes 10 ms on two rails and 20 on one. It was half done at the cut, so the rest
-    takes 10."""
+    """An operation takes 10 ms on two rails and 20 ms on one. The cut came when half of one was
+    done, so the other half takes 10 ms."""
     run = run_of(*[10 * MS] * 100, 160 * MS, *[20 * MS] * 42, *[10 * MS] * 100, cut=1.005)
     assert run.before() == pytest.approx(10 * MS)
     assert run.during() == pytest.approx(20 * MS)
@@ -42,7 +42,7 @@ def test_stall() -> None:
 
 
 def test_stall_of_the_next_operation() -> None:
-    """The cost of the cut may only show in the operation after it."""
+    """The stall may show only in the operation after the one that the cut interrupted."""
     run = run_of(*[10 * MS] * 100, 15 * MS, 160 * MS, *[20 * MS] * 50, cut=1.005, heal=2.0)
     assert run.stall() == pytest.approx((170 - 10 - 20) * MS)
     assert run.to_survivor() == pytest.approx(170 * MS)
@@ -110,7 +110,7 @@ def test_bad_command_lines(arguments: list[str], reason: str) -> None:
 
 
 def test_a_whole_run(tmp_path: Path) -> None:
-    """nezha goes on; Gloo on the rail that is cut stalls or aborts, which is reported, and is ended."""
+    """nezha goes on. Gloo, on the cut rail, stalls or aborts; the program reports and ends it."""
     options = ["--quick", "--outage", "2", "--hosts", "2", "--size", "1M", "--cuts", "silent,reset"]
     done = call(*options, "--peers", "nezha,gloo-ring", "--out", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr

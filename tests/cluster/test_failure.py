@@ -21,8 +21,8 @@ BOTH = job.rails_option(RAILS)
 MIB = 1 << 18  # elements
 WAYS_TO_CUT = ["carrier", "admin", "silent"]
 
-# A deadline of an operation in ms that is long enough to notice a dead link by its silence, but not for
-# TCP to give it up by itself.
+# A deadline of an operation in ms that is long enough to notice a dead link by its silence, but too
+# short for TCP to give up the connection by itself.
 FAILS_OVER = 5000
 
 
@@ -59,7 +59,7 @@ def undisturbed(bed: Testbed) -> list[str]:
 
 
 def cut_in_the_middle(bed: Testbed, work: job.Job, how: str) -> None:
-    """Cuts host 1 off one rail."""
+    """Cuts host 1 off eth1 during its first operation."""
     work.well_into_it(1, "eth1")
     bed.cut(1, "eth1", how)
     assert not work.ranks[1].done, "the cut came too late"
@@ -104,7 +104,8 @@ def test_a_rail_without_a_share_is_a_spare(bed: Testbed, spares: list[str]) -> N
 @pytest.mark.parametrize("place", ["out", "in"])
 @pytest.mark.parametrize("algorithm", job.ALGORITHMS[1:])
 def test_cut_in_the_middle_of_other_algorithms(bed: Testbed, algorithm: str, place: str) -> None:
-    """A cut in a large operation, in place and not; each algorithm has its own order of summation."""
+    """A cut in a large operation does not change the bits, in place and not. Each algorithm has
+    its own order of summation."""
     options: dict[str, Any] = LARGE | {"algorithm": algorithm, "place": place}
     options |= {"elements": 32 * MIB}
     undisturbed = job.run(bed, 4, **options).hashes()
@@ -117,7 +118,7 @@ def test_cut_in_the_middle_of_other_algorithms(bed: Testbed, algorithm: str, pla
 
 
 def test_reproducible(bed: Testbed) -> None:
-    """Algorithms that keep the one order give the same bits, also if a cable is cut in the middle."""
+    """Reproducible sums have the same bits with any algorithm, also if a cable is cut."""
     options: dict[str, Any] = LARGE | {"elements": 32 * MIB, "reproducible": 1}
     results = [
         job.run(bed, 3, algorithm=algorithm, **options).hashes()
@@ -138,7 +139,7 @@ def await_loss(rank: job.Rank, rail: str) -> None:
 def test_cut_one_after_the_other(
     bed: Testbed, monkeypatch: pytest.MonkeyPatch, undisturbed: list[str]
 ) -> None:
-    """Different hosts lose different rails in one operation, but each pair still has one."""
+    """Two hosts lose different rails in one operation, but each pair of hosts always has a rail."""
     monkeypatch.setenv("NEZHA_LOG", "info")
     with job.Job(bed, 3) as work:
         work.start(algorithm="ring", **LARGE)
@@ -190,7 +191,7 @@ def test_cut_while_nobody_calls(bed: Testbed) -> None:
 
 
 def test_all_cables_of_a_host_and_back(bed: Testbed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a moment a host has no rail: the operation waits, and its result is right."""
+    """While a host has no rail, the operation waits. Its result is right."""
     monkeypatch.setenv("NEZHA_LOG", "info")
     with job.Job(bed, 3) as work:
         work.start(algorithm="ring", **LARGE)
@@ -206,7 +207,7 @@ def test_all_cables_of_a_host_and_back(bed: Testbed, monkeypatch: pytest.MonkeyP
 
 
 def test_all_cables_of_a_host(bed: Testbed) -> None:
-    """If nobody reaches a host any more, the error at the deadline names the rank."""
+    """If no rail reaches a host any more, the error at the deadline names its rank."""
     with job.Job(bed, 3) as work:
         options: dict[str, Any] = {"algorithm": "ring", "rails": BOTH, "timeout": 3000}
         work.start(elements=1000, until=work.stop_file, pause="0:5", **options)
@@ -283,7 +284,7 @@ def test_killed_while_nobody_calls(bed: Testbed) -> None:
 
 
 def test_killed_before_it_joins(bed: Testbed) -> None:
-    """The rank never published itself, so the others' deadline passes."""
+    """The rank has published no record, so the others learn nothing of it before their deadline."""
     with job.Job(bed, 3) as work:
         options: dict[str, Any] = {
             "elements": 1000,
@@ -316,7 +317,7 @@ def check_timeouts_name(ranks: list[job.Rank], missing: int, seconds: float) -> 
 
 
 def test_stopped_rank(bed: Testbed) -> None:
-    """A rank that stands still is not dead; the deadline decides."""
+    """A stopped rank is not dead, so the others wait for it until their deadline."""
     with job.Job(bed, 3) as work:
         work.start(until=work.stop_file, **WAITING_FOR_ALL)
         work.all_done(20)
@@ -326,7 +327,7 @@ def test_stopped_rank(bed: Testbed) -> None:
 
 @pytest.mark.parametrize(("ranks", "missing"), [(2, 1), (3, 0), (3, 1)])
 def test_rank_that_never_enters(bed: Testbed, ranks: int, missing: int) -> None:
-    """All ranks but one have entered: the error at the deadline names the missing one."""
+    """If all ranks but one have entered, the error at the deadline names the missing rank."""
     with job.Job(bed, ranks) as work:
         work.start(operations=3, late=f"{missing}:2:30000", **WAITING_FOR_ALL)
         others = [rank for rank in work.ranks if rank.number != missing]
@@ -335,7 +336,8 @@ def test_rank_that_never_enters(bed: Testbed, ranks: int, missing: int) -> None:
 
 @pytest.mark.parametrize("algorithm", job.ALGORITHMS)
 def test_rank_that_never_enters_behind_others(bed: Testbed, algorithm: str) -> None:
-    """Some ranks wait for it only through others; on all ranks the error comes by the deadline."""
+    """Some ranks wait for the missing rank only through others. All errors come by the deadline and
+    name it."""
     with job.Job(bed, 5) as work:
         options: dict[str, Any] = WAITING_FOR_ALL | {"algorithm": algorithm}
         work.start(operations=3, late="2:2:30000", **options)
@@ -346,8 +348,8 @@ def test_rank_that_never_enters_behind_others(bed: Testbed, algorithm: str) -> N
 
 
 def test_ranks_that_never_enter(bed: Testbed) -> None:
-    """The error of a rank that times out names all missing ranks, also those that it exchanges no data
-    with."""
+    """The error of a rank that times out names all missing ranks, also those with which it
+    exchanges no data."""
     with job.Job(bed, 5) as work:
         options: dict[str, Any] = WAITING_FOR_ALL | {"operations": 3}
         work.start([0, 3], **options)
@@ -365,7 +367,7 @@ def test_ranks_that_never_enter(bed: Testbed) -> None:
 def test_rank_that_never_joins_behind_others(
     bed: Testbed, soon: list[int], late: list[int]
 ) -> None:
-    """The ranks that know of it tell the others, whose own deadlines are far away."""
+    """Ranks that have timed out tell the others, whose deadlines are far away."""
     with job.Job(bed, len(soon + late) + 1) as work:
         options: dict[str, Any] = {"elements": 1000, "algorithm": "ring", "rails": BOTH}
         work.start(soon, timeout=1000, **options)
@@ -376,9 +378,9 @@ def test_rank_that_never_joins_behind_others(
             assert error["ranks"] == [2], work.told()
 
 
-# ---- connections that are no rank's -----------------------------------------------------------
+# ---- connections from other programs ----------------------------------------------------------
 
-# Connects COUNT times to each ADDRESS:PORT, sends something or nothing, and keeps the connections open.
+# Connects COUNT times to each ADDRESS:PORT, sends something or nothing, and keeps the connections.
 STRANGER = """
 import os, socket, struct, sys, time
 kept = []
@@ -410,7 +412,7 @@ def listeners(bed: Testbed, host: int) -> list[str]:
 
 @pytest.mark.parametrize("early", [True, False], ids=["before", "between"])
 def test_strangers(bed: Testbed, early: bool) -> None:
-    """Connections that come from no rank disturb nobody, whatever they send."""
+    """Connections from other programs disturb no rank, whatever they send."""
     with job.Job(bed, 3) as work:
         options: dict[str, Any] = {
             "elements": f"1,1000,{MIB}",

@@ -43,7 +43,7 @@ def bed() -> Iterator[Testbed]:
 
 @pytest.fixture(scope="module")
 def lossy_bed() -> Iterator[Testbed]:
-    """A testbed that loses single datagrams instead of trains."""
+    """A testbed without segmentation offload, so that it loses single datagrams and not trains."""
     with make_bed(gso=None, burst=24000) as bed:
         yield bed
 
@@ -69,7 +69,7 @@ def hosts_of(bed: Testbed, ranks: Sequence[int]) -> list[str]:
 
 
 class Fabric:
-    """Switches with their session files; hosts that use them."""
+    """Switches with their session files, and hosts that use them."""
 
     def __init__(self, bed: Testbed, folder: Path) -> None:
         self.bed = bed
@@ -93,13 +93,13 @@ class Fabric:
         return process
 
     def await_hosts(self) -> list[dict[str, Any]]:
-        """The hosts' output once all have ended successfully."""
+        """The results that the hosts print at their end. All hosts must succeed."""
         for rank in self.ranks:
             assert rank.wait(job.PATIENCE) == 0, rank.output
         return [json.loads(rank.stdout.splitlines()[-1]) for rank in self.ranks]
 
     def counted(self, switch: int) -> dict[str, Any]:
-        """What the switch has counted so far."""
+        """The counters of the switch and of its only session."""
         process = self.switches[switch]
         lines = process.stdout.count("\n")
         os.kill(process.pid, signal.SIGUSR1)
@@ -167,7 +167,7 @@ def start(fabric: Fabric, levels: int, elements: dict[int, int], count: int) -> 
 def check_sums(fabric: Fabric, levels: int, loss: float) -> None:
     """The hosts check each element of each result."""
     count = 4
-    elements = MIB + 7 if loss < 10 else MIB // 10  # fewer with high loss, because timeouts take time
+    elements = MIB + 7 if loss < 10 else MIB // 10  # fewer if loss causes many timeouts
     fabric.bed.loss(RAIL, loss)
     start(fabric, levels, dict.fromkeys(range(HOSTS), elements), count)
     said = fabric.await_hosts()
@@ -211,8 +211,9 @@ def test_a_late_rank_does_not_look_like_loss(fabric: Fabric) -> None:
     fabric.await_hosts()
 
 
-# Sends datagrams of four kinds to ADDRESS PORT, from an address that is no child's. Even the smallest
-# receive buffer holds all of them, so none is lost if the switch gets no core for a while.
+# Sends datagrams of four kinds to ADDRESS and PORT, from an address that belongs to no child. Even
+# the smallest receive buffer holds all of them, so none is lost if the switch gets no core for a
+# while.
 STRANGER = """
 import socket, sys
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -251,7 +252,7 @@ def test_strangers_and_forgers_change_nothing(fabric: Fabric) -> None:
 
 
 def test_statistics(fabric: Fabric) -> None:
-    """Each name is explained, and the only session has the same numbers as the switch."""
+    """The help explains each name, and the only session has the same numbers as the switch."""
     start_one_switch(fabric)
     for rank in range(HOSTS):
         fabric.start_host(rank, ROOT, elements=MIB, count=1)

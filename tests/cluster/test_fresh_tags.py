@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""If each operation has a new tag, as with PyTorch, the ranks' memory does not grow with their number."""
+"""Each operation has a new tag, as with PyTorch. Memory does not grow with the number of tags."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RANKS = 3
 RAILS = {"eth0": "1gbit", "eth1": "1gbit"}
 TAGS = 1_000_000 if job.LONG else 200_000
 PATIENCE = 1200.0 if job.LONG else 240.0  # seconds; ctest's own limit is longer
-# Eight bytes per tag would exceed this. Half of it is needed because free memory becomes fragmented.
+# Eight bytes per tag would exceed this. Fragmentation of free memory may take half of it.
 TOLERATED = 1024  # KiB
 
 

@@ -53,17 +53,17 @@ Outcomes = dict[str, list[str]]
 
 # Intended differences: the outcome with Gloo's own device, and the one that replaces it.
 OTHERWISE = {
-    # Gloo serves a receive from one rank before those from several ranks; this device serves the first
-    # posted.
+    # Gloo serves a receive from one rank before those from several ranks. nezha's device serves the
+    # one that was posted first.
     "any source beside one source": ("that names the rank", "that was posted first"),
-    # Gloo closes the pairs of the rank that gave up; here all ranks learn of it, as in nezha's
-    # contexts.
+    # Gloo closes the pairs of the rank that gave up. With nezha's device all ranks learn of it, as
+    # in nezha's contexts.
     "wait that the others hear of": (r"(with rank \d+) ok", r"\1 IoException"),
 }
-# These have the same outcomes at other ranks, because nezha's tree gives ranks other parents than
-# Gloo's.
+# These cases have the same outcomes on other ranks, because a rank's parent in nezha's tree is not
+# that in Gloo's.
 AT_OTHER_RANKS = {"wait of the broadcast without one rank"}
-# A collective that is taken over has one deadline; in Gloo each of its sends and receives has its own.
+# A collective of nezha's has one deadline. In Gloo's, each send and receive has its own.
 WHOLE_OPERATION = ("for (recv|send|collective) operation", "for an operation")
 
 
@@ -78,7 +78,7 @@ def outcomes(work: job.Job, patience: float) -> Outcomes:
 
 
 def compare(bed: Testbed, device: str, processes: int, patience: float, **options: Any) -> None:
-    """Runs the cases over this device and over Gloo's own at the same time, because they mostly wait."""
+    """Runs the cases over `device` and Gloo's own at the same time, because they mostly wait."""
     with (
         job.Job(bed, processes, program=PROGRAM) as tcp,
         job.Job(bed, processes, program=PROGRAM) as nezha,
@@ -160,7 +160,7 @@ def test_cut_in_the_middle(bed: Testbed, how: str, operation: str) -> None:
 
 
 def test_slow_rail(bed: Testbed) -> None:
-    """A rail becomes slow, and fast again."""
+    """A rail becomes slow and then fast again, and every result is right."""
     with job.Job(bed, program=PROGRAM) as work:
         start(work, "nezha", elements=1 << 20)
         work.well_into_it(1, "eth1")
@@ -174,8 +174,8 @@ def test_slow_rail(bed: Testbed) -> None:
 # ---- ranks ------------------------------------------------------------------------------------
 
 
-# Over Gloo's own device, a send from an unbound buffer that is in flight when its receiver dies fails
-# only by its timeout.
+# This is not tested over Gloo's own device: there, a send from an unbound buffer that is in flight
+# when its receiver dies fails only by its timeout.
 @pytest.mark.parametrize("operation", OPERATIONS if job.LONG else ["alltoall", "halving-doubling"])
 def test_killed_rank(bed: Testbed, operation: str) -> None:
     """All other ranks get an IoException long before the timeout."""
@@ -190,7 +190,7 @@ def test_killed_rank(bed: Testbed, operation: str) -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_stopped_rank(bed: Testbed, device: str) -> None:
-    """Ranks that wait for the stopped rank time out, and all others learn of it."""
+    """Ranks that wait for the stopped rank time out, and all others learn of the timeout."""
     with job.Job(bed, program=PROGRAM) as work:
         start(work, device, ["alltoall"], timeout=3000)
         work.all_done(1)

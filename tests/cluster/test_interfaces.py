@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Interfaces that change during a job: they are made anew, get other addresses, or are only queried."""
+"""Interfaces that change during a job: made anew, with other addresses, or in unimportant ways."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def ip(bed: Testbed, host: int, *words: str) -> None:
 
 
 def set_descriptors(rank: job.Rank, most: int) -> None:
-    """Sets the limit of the process, which may be lower than the number of its open descriptors."""
+    """Limits the descriptors of the process to `most`, which may be fewer than it has open."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.prlimit(rank.process.pid, resource.RLIMIT_NOFILE, (most, hard))
 
@@ -57,7 +57,7 @@ def test_a_look_needs_no_descriptor(bed: Testbed) -> None:
                 assert "interface" not in rank.rail(rail)["last_failure"], work.told()
 
 
-# ---- another interface of the name ------------------------------------------------------------
+# ---- another interface of the same name -------------------------------------------------------
 
 
 def carried(rank: job.Rank, rail: str) -> tuple[int, int]:
@@ -78,7 +78,7 @@ def carries_again(work: job.Job, rail: str) -> None:
 
 
 def listeners(bed: Testbed, host: int) -> list[str]:
-    """Where processes listen, as ADDRESS%INTERFACE:PORT; %ifN if the interface is gone."""
+    """Where processes listen, as ADDRESS%INTERFACE:PORT, or with %ifN if the interface is gone."""
     text = bed.exec(host, ["ss", "-Htln"]).stdout
     return sorted(line.split()[3] for line in text.splitlines())
 
@@ -105,7 +105,7 @@ def test_renewed(bed: Testbed, hosts: list[int]) -> None:
 
 
 def test_the_only_one_is_renewed(bed: Testbed) -> None:
-    """The listener returns with the address. What arrives on old connections does not end the job."""
+    """The listener returns with the address, and packets of old connections do not end the job."""
     with job.Job(bed) as work:
         work.start(elements=1000, pause="300:300", until=work.stop_file, rails="tcp:eth0")
         work.all_done(2)
@@ -173,7 +173,7 @@ def listens_at(bed: Testbed, host: int, wanted: str) -> bool:
 
 
 def runs_at(bed: Testbed, host: int, wanted: str) -> None:
-    """Runs a job on eth0; the rank on that host listens at that address."""
+    """Runs a job on eth0. The rank on `host` must listen at the address `wanted`."""
     with job.Job(bed) as work:
         work.start(elements=MIB, until=work.stop_file, rails="tcp:eth0")
         work.all_done(1)
@@ -193,7 +193,8 @@ def shows(bed: Testbed, host: int, flag: str) -> bool:
 
 
 def test_a_duplicate_is_not_taken(bed6: Testbed) -> None:
-    """Host 0 does not use the address, because host 1 has a route to itself for it."""
+    """Host 0 has the address, but as deprecated, so that it does not send from it. It would get no
+    answer, because host 1 has a route to itself for the address."""
     good, other = own6(bed6, 1), "fd00::77"
     life = ["valid_lft", "600", "preferred_lft", "0"]
     ip(bed6, 0, "-6", "addr", "add", f"{other}/64", "dev", "eth0", *life)
@@ -225,7 +226,7 @@ def test_one_that_stays_is_taken(bed6: Testbed, lifetimes: tuple[int, int]) -> N
     with job.Job(bed6, 1) as work:
         work.start([0], elements=1000, until=work.stop_file, rails="tcp:eth0")
         work.all_done(1)
-        assert listens_at(bed6, 0, "fd99::abcd"), "there is no better one"
+        assert listens_at(bed6, 0, "fd99::abcd"), "the host's only address must be used"
         work.stop()
         work.succeed()
 

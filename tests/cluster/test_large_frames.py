@@ -20,10 +20,10 @@ RAILS = ["eth0", "eth1"]
 BOTH = job.rails_option(RAILS)
 MIB = 1 << 18  # elements
 
-# A deadline of an operation in ms that is long enough to notice a dead link by what it owes, but not
-# for TCP to give it up by itself.
+# A deadline of an operation in ms that is long enough to notice a dead link by its missing
+# acknowledgements, but too short for TCP to give up the connection by itself.
 FAILS_OVER = 5000
-# A deadline in ms that is long enough to find that the path is at fault, and not the rank.
+# A deadline in ms that is long enough to find that the path has failed, and not the rank.
 DEADLINE = 8000
 
 
@@ -34,7 +34,7 @@ def bed() -> Iterator[Testbed]:
 
 
 def lose_incoming(bed: Testbed, host: int, rail: str) -> None:
-    """Only frames to the host are lost."""
+    """Makes the host lose large frames that it receives, and none that it sends."""
     hook = f'type filter hook ingress device "{rail}" priority 0;'
     drop = f"meta length > {LARGE} counter drop;"
     bed.exec(host, [tool("nft"), f"table netdev large {{ chain {rail} {{ {hook} {drop} }}; }}"])
@@ -70,13 +70,13 @@ SIZES: dict[str, Any] = {
 @pytest.mark.parametrize("which", WHICH)
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_one_of_two_rails(bed: Testbed, which: str, ranks: int) -> None:
-    """Operations go on by the other rail with the same bits, and the reason is reported."""
+    """Operations go on over the other rail with the same bits, and only eth1 has failures."""
     undisturbed = job.run(bed, ranks, algorithm="ring", **SIZES).hashes()
     with job.Job(bed, ranks) as work:
         work.start(algorithm="ring", **SIZES)
         work.well_into_it(1, "eth1")
         lose_large(bed, 1, "eth1", which)
-        assert not all(rank.process.returncode == 0 for rank in work.ranks), "lost too late"
+        assert not all(rank.process.returncode == 0 for rank in work.ranks), "the loss was too late"
         work.succeed()
         assert work.hashes() == undisturbed
         assert any(rank.rail("eth1")["failures"] for rank in work.ranks)
@@ -84,7 +84,7 @@ def test_one_of_two_rails(bed: Testbed, which: str, ranks: int) -> None:
 
 
 def test_one_of_two_rails_from_the_start(bed: Testbed) -> None:
-    """All hosts but one use an MTU that the path does not support."""
+    """No large frame arrives at any host on eth1."""
     for host in range(bed.hosts):
         lose_incoming(bed, host, "eth1")
     work = job.run(bed, 3, **SIZES)
@@ -92,7 +92,7 @@ def test_one_of_two_rails_from_the_start(bed: Testbed) -> None:
 
 
 def test_a_rail_that_is_mended(bed: Testbed) -> None:
-    """The rail carries data again."""
+    """A rail whose path is repaired carries data again."""
     with job.Job(bed, 3) as work:
         options: dict[str, Any] = SIZES | {"elements": MIB, "operations": 1 << 20}
         work.start(until=work.stop_file, **options)

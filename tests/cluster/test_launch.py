@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that a launcher starts and that use a Redis server as their store: mpirun over two rails."""
+"""Ranks that mpirun starts on two rails, or that use a Redis server as their store."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def bed() -> Iterator[Testbed]:
 
 @dataclasses.dataclass
 class Redis:
-    """A Redis server on a host or on the switch, with a password. It keeps its data when it is killed."""
+    """A Redis server with a password, on a host or on the switch. Its data outlives the process."""
 
     bed: Testbed
     folder: Path
@@ -106,7 +106,7 @@ def test_mpirun_with_a_shared_folder(bed: Testbed, tmp_path: Path, program: str)
     store = tmp_path / "store"
     store.mkdir()
     command = [*PROGRAMS[program], "--shared-path", str(store), *QUICK]
-    # in one folder and without a prefix, as each run of mpirun has its own name
+    # Two runs can use one folder without a prefix, because each run of mpirun has its own name.
     for _ in range(2):
         check(mpirun(bed, tmp_path, command))
 
@@ -150,12 +150,12 @@ def test_localhost_where_other_addresses_are_ipv6(tmp_path: Path) -> None:
 
 
 def test_a_server_that_restarts_while_ranks_wait(bed: Testbed, tmp_path: Path) -> None:
-    """Three ranks wait for the fourth."""
+    """Three ranks wait for the fourth, which starts after the server has restarted."""
     server = Redis(bed, tmp_path)
     command = [*PROGRAMS["nezha"], "--store", server.url("prefix=late"), *QUICK]
     process = server.start()
     early = bed.start(command, on=[0, 1, 2])
-    # rank 0 the settings for all ranks, and each rank its options
+    # rank 0 has written the settings for all ranks, and each of the three its options
     job.await_that("three have written", lambda: server.ask("dbsize") == "4")
     process.kill()
     process.wait(job.PATIENCE)
@@ -177,7 +177,7 @@ def test_a_rank_that_never_comes_is_named(bed: Testbed, redis: Redis) -> None:
 
 
 def test_command_lines_that_differ_on_redis(bed: Testbed, redis: Redis) -> None:
-    """Every rank reports it, also ranks that come after the others have ended."""
+    """Every rank reports the difference, also ranks that come after the others have ended."""
     command = [*PROGRAMS["nezha"], "--store", redis.url(), *QUICK]
     ranks = bed.start([*command, "--threads", "2"], on=[1]) + bed.start(command, on=[0])
     assert [rank.wait(job.PATIENCE) for rank in ranks] == [1, 1]
@@ -191,7 +191,7 @@ def test_command_lines_that_differ_on_redis(bed: Testbed, redis: Redis) -> None:
 
 
 def test_a_rank_that_is_started_twice(bed: Testbed, redis: Redis) -> None:
-    """The process that comes second learns of it, although both have the same command line."""
+    """The second process of a rank is refused, although both have the same command line."""
     command = [*PROGRAMS["nezha"], "--store", redis.url(), *QUICK]
     ranks = bed.start(command, on=[0]) + bed.start(command, on=[0])
     refused = job.await_that("one ends", lambda: [rank for rank in ranks if rank.returncode == 1])

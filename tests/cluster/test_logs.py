@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the log says and who writes it: by default, with NEZHA_LOG and in NEZHA_LOG_FILE."""
+"""What the log says, and who wrote each line: by default, with NEZHA_LOG and in NEZHA_LOG_FILE."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def run(bed: Testbed, env: dict[str, str], **options: object) -> job.Job:
 
 
 def test_each_line_says_who(bed: Testbed) -> None:
-    """Lines of a context, and lines of the connections that all contexts of a process share."""
+    """Lines about a context name their writer, and so do lines about the connections that all
+    contexts of a process share."""
     work = run(bed, {"NEZHA_LOG": "debug"})
     for rank in work.ranks:
         said = lines(rank.process.stderr)
@@ -52,7 +53,7 @@ def test_each_line_says_who(bed: Testbed) -> None:
 
 
 def test_links_are_named_by_their_ranks(bed: Testbed) -> None:
-    """This holds also if the peer connects before this rank knows its name."""
+    """The log names a link by the peer's rank, also if that is unknown when the peer connects."""
     work = run(bed, {"NEZHA_LOG": "info"}, algorithm="ring")
     for rank in work.ranks:
         up = [match["text"] for match in lines(rank.process.stderr) if " is up" in match["text"]]
@@ -108,7 +109,7 @@ def test_a_bad_name_of_a_file(bed: Testbed) -> None:
 
 
 def test_what_a_context_is(bed: Testbed) -> None:
-    """A context logs once, when it is created: version, settings, and each rail with its address."""
+    """A new context logs once: the version, its settings, and each rail with its address."""
     rails = "tcp:eth0,tcp:eth1?rail=blue"
     work = run(bed, {"NEZHA_LOG": "info"}, rails=rails, plan="slice", shares="3,1", timeout=12500)
     for rank in work.ranks:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nezha-manager: tenants, leases, switches that die, secrets, and strangers."""
+"""nezha-manager: tenants, leases, switches that die, secrets, and foreign clients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HELP = "Try nezha-manager --help."
 
 
 def test_two_tenants(bed: Testbed, fabric: Fabric) -> None:
-    """Two jobs use one switch, which has no room for a third until one of them ends."""
+    """Two jobs use one switch, which has no room for a third job until one of them ends."""
     fabric.start_switch(SWITCHES[0])
     fabric.start_manager(fabric.star(), "--sessions", str(2 * STREAMS))
     with contextlib.ExitStack() as stack:
@@ -48,7 +48,7 @@ def test_two_tenants(bed: Testbed, fabric: Fabric) -> None:
 
 
 def test_a_lease_runs_out(bed: Testbed, fabric: Fabric) -> None:
-    """A rank is killed; the others are stopped before they learn of it, and give nothing back."""
+    """All ranks are killed before they learn of each other's death, and none ends its session."""
     fabric.start_switch(SWITCHES[0])
     fabric.start_manager(fabric.star())
     with job.Job(bed, HOSTS) as work:
@@ -88,7 +88,7 @@ def test_a_manager_that_comes_back(bed: Testbed, fabric: Fabric) -> None:
         # If the machine stalled, the ranks have asked for another session: see below.
         fabric.manager.wait_for(r"is taken over|\(attempt [2-9]", job.PATIENCE)
         since = time.monotonic()
-        while time.monotonic() < since + 1.2 * lease:  # otherwise the leases would have run out
+        while time.monotonic() < since + 1.2 * lease:  # longer than a lease
             await_carried(work)
         work.stop()
         work.succeed()
@@ -106,8 +106,8 @@ def test_a_manager_that_comes_back(bed: Testbed, fabric: Fabric) -> None:
 
 
 def test_a_switch_that_dies(bed: Testbed, fabric: Fabric) -> None:
-    """The switch dies in the middle of operations. The hosts complete them with right results until it
-    is back."""
+    """The switch dies in the middle of operations. Until it is back, the hosts complete all
+    operations with right results."""
     fabric.start_switch(SWITCHES[0])
     fabric.start_manager(fabric.star())
     with job.Job(bed, HOSTS) as work:
@@ -193,7 +193,7 @@ def test_a_rank_of_another_secret(bed: Testbed, fabric: Fabric) -> None:
 
 
 def test_all_ranks_of_another_secret(bed: Testbed, fabric: Fabric) -> None:
-    """The ranks try again and again, but each is reported once; rank 0 says why there is no session."""
+    """The ranks keep trying, but each is reported once. Rank 0 says why there is no session."""
     fabric.start_switch(SWITCHES[0])
     fabric.start_manager(fabric.star())
     assert fabric.manager is not None
@@ -216,7 +216,7 @@ def test_all_ranks_of_another_secret(bed: Testbed, fabric: Fabric) -> None:
 
 
 def test_a_switch_of_another_secret(bed: Testbed, fabric: Fabric) -> None:
-    """Switch and manager report it; the ranks' log says why there is no session."""
+    """Switch and manager report different secrets. The ranks' log says why there is no session."""
     good, fabric.secret = fabric.secret, other_secret(fabric)
     fabric.start_switch(SWITCHES[0])
     switch = fabric.switches.pop(SWITCHES[0])
@@ -241,14 +241,14 @@ def test_a_switch_of_another_secret(bed: Testbed, fabric: Fabric) -> None:
             work.ranks[0].process.wait_for(why, job.PATIENCE)
             work.stop()
             work.succeed()
-        # The manager has continued to connect, every half second.
+        # The manager has kept connecting every half second.
         assert switch.stderr.count("is refused") == 1
         assert fabric.manager.stderr.count("nezha-manager: s4 at ") == 1
     finally:
         end_sessions([switch], gently=False)
 
 
-# Keeps 200 silent connections to ADDRESS PORT, and makes those again that end.
+# Keeps 200 silent connections to ADDRESS and PORT, and replaces each one that ends.
 STRANGERS = """
 import selectors, socket, sys
 selector = selectors.DefaultSelector()
@@ -273,7 +273,7 @@ for ended in range(10**9):
 def test_strangers_do_not_keep_out_the_manager(
     bed: Testbed, fabric: Fabric, descriptors: int
 ) -> None:
-    """Foreign clients do no harm, neither by their number nor by using all descriptors."""
+    """Foreign clients do no harm by their number, nor by using all descriptors."""
     switch, stranger = SWITCHES[:2]
     fabric.start_switch(switch, limited=descriptors)
     argv = [PYTHON, "-c", STRANGERS, fabric.address(switch), "7101"]
@@ -326,7 +326,7 @@ true
 
 
 def test_invented_names_do_not_hide_others(bed: Testbed, fabric: Fabric) -> None:
-    """A client that changes its name each time is reported once, and so is another host."""
+    """A client that changes its name each time is reported once. Another host's client is, too."""
     fabric.start_switch(SWITCHES[0])
     fabric.start_manager(fabric.star())
     assert fabric.manager is not None

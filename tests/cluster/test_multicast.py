@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Switches that send results to multicast groups, of which the manager gives each session one."""
+"""Switches send results to multicast groups. The manager gives each session a group."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GROUPS = "multicast 239.192.0.0:7200 16\n"
 
 
 def frames_per_block(fabric: Fabric, switch: int) -> float:
-    """How many frames per block the switch has sent, in its present sessions."""
+    """The number of frames for each block that the switch has sent in its present sessions."""
 
     def some() -> list[dict[str, Any]]:
         sessions = fabric.counted(fabric.switches[switch])["sessions"]
@@ -29,7 +29,7 @@ def frames_per_block(fabric: Fabric, switch: int) -> float:
 
 
 def heard_all(work: job.Job) -> bool:
-    """Whether no rank has found that multicast fails."""
+    """Whether multicast has reached all ranks, as far as their logs tell."""
     return not any("does not reach host" in rank.process.stderr for rank in work.ranks)
 
 
@@ -37,7 +37,7 @@ def heard_all(work: job.Job) -> bool:
 def test_results_by_multicast(
     bed: Testbed, fabric: Fabric, ranks_per_host: int, ipv6: bool
 ) -> None:
-    """Each result is sent once and reaches all ranks, also several on one host."""
+    """The switch sends each result once, and it reaches all ranks, also if a host has several."""
     fabric.ipv6 = ipv6
     fabric.start_switch(SWITCHES[0])
     groups = "multicast [ff18::7200]:7200 16\n" if ipv6 else GROUPS
@@ -52,7 +52,7 @@ def test_results_by_multicast(
 
 
 def test_multicast_below_a_switch(bed: Testbed, fabric: Fabric) -> None:
-    """Each of two levels sends a result once to its hosts, and separately to or from the other level."""
+    """Each of two switches sends two frames a block: one to its hosts, one to the other switch."""
     first, second = SWITCHES[:2]
     text = fabric.switch_line(first) + fabric.switch_line(second) + f"link s{first} s{second}\n"
     for host in range(HOSTS):
@@ -71,7 +71,7 @@ def test_multicast_below_a_switch(bed: Testbed, fabric: Fabric) -> None:
 
 @pytest.mark.parametrize("since", ["the start", "later"])
 def test_a_network_that_drops_multicast(bed: Testbed, fabric: Fabric, since: str) -> None:
-    """A path to one host drops multicast: the session is lost, and the next one does not use multicast."""
+    """A path to a host drops multicast. The session is lost, and the next uses no multicast."""
 
     def flood(how: str) -> None:
         port = bed.rail(RAIL).port(2)
@@ -117,7 +117,7 @@ def test_multicast_with_loss(bed: Testbed, fabric: Fabric) -> None:
 
 @pytest.mark.parametrize("manager", ["stays", "starts again"])
 def test_no_multicast_group_is_left(bed: Testbed, fabric: Fabric, manager: str) -> None:
-    """Each session has a group of its own or none, and a manager that returns knows which groups are used."""
+    """A session has its own group or none. A manager that returns knows which groups are used."""
     lease = 6
     text = fabric.star() + "multicast 239.192.0.0:7200 1\n"
     fabric.start_switch(SWITCHES[0])
@@ -129,7 +129,7 @@ def test_no_multicast_group_is_left(bed: Testbed, fabric: Fabric, manager: str) 
         if manager == "starts again":
             fabric.kill(fabric.manager)
             fabric.start_manager(text, lease=lease)
-            # if the machine stalled, the ranks have asked for another session
+            # If the machine stalled, the ranks have asked for another session.
             fabric.manager.wait_for(r"is taken over|\(attempt [2-9]", job.PATIENCE)
         go_on(second, fabric, fabric.rail)
         fabric.manager.wait_for("no multicast group is left; s4 sends results to each host")
