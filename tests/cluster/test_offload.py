@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 
 def test_wire_limits() -> None:
-    """With a switch each host sends the message once; of two rails, each carries what it can."""
+    """With a switch, each host sends the message once. Two rails each carry as much as they can."""
     case = make_case("hosts", 4, 800, [MIB], 1)
     flare, tcp = case.configs
     once = MIB / 100  # µs at 100 MB/s
@@ -37,7 +37,7 @@ def test_wire_limits() -> None:
 
 def test_fabrics() -> None:
     """The hosts are spread over the switches, which are all connected."""
-    bed = Testbed(6, {"eth0": "none"})  # it need not be up: fabric_text() only asks it for addresses
+    bed = Testbed(6, {"eth0": "none"})  # not up: fabric_text() only needs addresses
     text = trials.fabric_text(bed, make_case("tree", 4, 100, [4], 1, switches=2))
     assert text.splitlines() == [
         "switch s4 10.0.0.5:7100 10.0.0.5:7101",
@@ -67,7 +67,7 @@ def test_one_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setting.write_text("1\n")
     with pytest.raises(KeyError), one_group.one_group():
         assert setting.read_text() == "0"
-        with one_group.one_group():  # another run uses it, and ends first
+        with one_group.one_group():  # a second run begins later and ends first
             assert setting.read_text() == "0"
         assert setting.read_text() == "0"
         raise KeyError
@@ -80,7 +80,7 @@ def test_one_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_figures_of_a_switch() -> None:
-    """CPU time per received data, and the rate of frames while there are some."""
+    """The CPU time is per received data; the rate of frames is that of the busy intervals."""
     gib = 1 << 30
     samples = [
         Sample(seconds=0, frames=10, bytes=0, cpu=1.0),
@@ -130,7 +130,7 @@ def test_table(tmp_path: Path) -> None:
     assert offload.load(tmp_path / offload.DATA) == cases
     text = summary.table(cases)
     lines = [line.split() for line in text.splitlines()]
-    # S/B is 8389 µs, and 12583 with TCP; each ratio is of two consecutive runs
+    # The wire limit is 8389 µs, and 12583 µs with TCP. Each ratio is that of two consecutive runs.
     large = "1 MiB 9.5 ms 0.883 (0.839–0.932) 16.5 ms* 0.769 (0.699–0.839) 1.75 (1.50–2.00) 1.50 0.25 12,345"
     assert large.split() in lines
     assert "1% lost 50 ms 0.671 (0.559–0.839) failed - - 1.50 - -".split() in lines
@@ -170,7 +170,7 @@ def test_a_whole_run(tmp_path: Path) -> None:
     for case in (tree, rails):
         for way in case.configs:
             assert (case.p50(way, 1 << 18) or 0) > 0 and case.parts_of_limit(way, 1 << 18)[0] < 1
-    # both switches: each host's message, and what one switch sends to the other
+    # The counters are those of both switches, with the frames that one switch sends to the other.
     [row] = tree.rows(tree.configs[0], 1 << 18)
     assert row["switch_cpu_s_per_gib"] > 0 and row["switch_frames_per_s"] > 100
     text = (tmp_path / offload.TABLE).read_text()

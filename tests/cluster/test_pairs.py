@@ -78,7 +78,7 @@ def test_comparison() -> None:
 def test_several_runs_make_a_pair() -> None:
     results = made_results()  # B's runs in pairs take 110 and 120, 130 and 140, 150 and 160
     ratios = compare(results, runs=2)[0].ratios
-    assert ratios == pytest.approx([1.15, 1.35, 1.55, 1.8]), "the last has one run of each way"
+    assert ratios == pytest.approx([1.15, 1.35, 1.55, 1.8]), "the last pair has single runs"
 
 
 # ---- the program ------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def measured_while_stolen(monkeypatch: pytest.MonkeyPatch, parts: list[float]) -
     monkeypatch.setattr(CpuTime, "taken_since", lambda _: Taken(next(taken), 0.25))
     config = Config("A", "", "A", ["eth0"], [])
     results = Results({"cores": 2}, 4, {"eth0": 10**9}, [config], [1024], 1)
-    bed = Testbed(4, {"eth0": "1gbit"})  # it need not be up, as launch() starts nothing
+    bed = Testbed(4, {"eth0": "1gbit"})  # not up: launch() starts nothing
     Sweep(bed, results, 0.1, Progress(), most_stolen=0.02).run()
     return results
 
@@ -171,7 +171,7 @@ def test_names_of_processes() -> None:
 
 
 def test_time_of_processes_that_are_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For example those outside a container: the kernel counts more time than the visible processes have."""
+    """The kernel also counts the time of invisible processes, such as those outside a container."""
     me = os.getpid()
     before = CpuTime(10, 1000, 300, {1: Usage(0, 50), me: Usage(1, 200)})
     then = CpuTime(30, 2000, 800, {1: Usage(0, 150), me: Usage(1, 250, of_children=150)})
@@ -181,7 +181,7 @@ def test_time_of_processes_that_are_not_seen(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("of_children", [5010, 0], ids=["waited for", "not waited for"])
 def test_a_process_that_has_ended(monkeypatch: pytest.MonkeyPatch, of_children: int) -> None:
-    """Time that it used before the run does not count, nor do children of this process."""
+    """Neither time from before the run counts, nor time of this process's children."""
     me = os.getpid()
     old = {1: Usage(0, 50), 7: Usage(1, 5000), me: Usage(1, 200), me + 1: Usage(me, 900)}
     new = {1: Usage(0, 80, of_children), 8: Usage(1, 20), me: Usage(1, 200, of_children=960)}

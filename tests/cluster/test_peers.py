@@ -68,7 +68,7 @@ def keys_of(collective: str) -> set[str]:
 
 
 def test_peers_of_other_collectives() -> None:
-    """An allreduce's algorithms do not apply to them, and a barrier has nothing to divide."""
+    """The algorithms of allreduce apply to nothing else, and a barrier has no data to divide."""
     mpi = {"ompi", "ompi-one", "ompi-weights", "ucx", "mpich"}
     gloo = {"gloo", "mptcp", "gloo-parts", "gloo-weights"}
     assert keys_of("allgather") == {"nezha", "iperf3"} | mpi | gloo
@@ -138,7 +138,7 @@ def test_launches_by_warm_up() -> None:
 
 
 def test_launches_of_other_collectives() -> None:
-    """nezha learns nothing from them, and a vector of blocks is longer than a block."""
+    """nezha learns only from allreduces, and a vector of blocks is longer than a block."""
     blocks = COLLECTIVES["allgather"]
     sizes = [1 << 10, 1 << 16, 1 << 20, 1 << 24]
     assert groups_of(sizes, 4, blocks) == [sizes[:2], sizes[2:3], sizes[3:]]
@@ -148,7 +148,7 @@ def test_launches_of_other_collectives() -> None:
 
 # ---- limits -----------------------------------------------------------------------------------
 
-# For 1 MiB, of a message or of a block, and four hosts at 200 MB/s, in microseconds.
+# In microseconds, for a message or a block of 1 MiB, and four hosts at 200 MB/s.
 LIMITS = {
     "allreduce": 7864.32,  # 1.5 MiB
     "reduce": 5242.88,
@@ -189,7 +189,7 @@ def report(gbits: float, sender: float, receiver: float) -> dict:
 
 
 def test_rates_of_iperf3() -> None:
-    """The sum of the median host's rails, and the CPU of all hosts."""
+    """The rate is the sum over the median host's rails, and the CPU time is that of all hosts."""
     reports = [
         [report(0.8, 10, 20), report(0.2, 5, 5)],
         [report(0.4, 1, 2), report(0.4, 3, 4)],
@@ -229,8 +229,8 @@ ROWS = "; ".join(f"""echo '{{"bytes": {size}, "p50_us": {size}.5}}'""" for size 
 
 
 def test_a_launcher_that_does_not_end(bed: Testbed) -> None:
-    """Processes that it started in other sessions do not end either; with all results present, this is
-    no failure."""
+    """The launcher's processes in other sessions do not end either. The run has all results, so it
+    has not failed."""
     results = sweep(bed, f"echo some words; {ROWS}; setsid sleep 1000 & sleep 1000")
     assert not results.failures
     assert [(row["bytes"], row["p50_us"]) for row in results.measurements] == [(4, 4.5), (8, 8.5)]
@@ -245,14 +245,14 @@ def test_a_launcher_that_fails(bed: Testbed) -> None:
 
 
 def test_a_launcher_whose_last_line_is_cut_off(bed: Testbed) -> None:
-    """As if the launcher was killed while it printed."""
+    """The launcher is killed while it prints."""
     results = sweep(bed, f"{ROWS.split(';')[0]}; printf '{{\"bytes\": 8, \"p5'; kill -9 $$")
     assert [row["bytes"] for row in results.measurements] == [4]
     assert [failure["errors"] for failure in results.failures] == [["mpirun ended with status -9"]]
 
 
 def test_endpoints_of_a_try_that_failed(bed: Testbed) -> None:
-    """They neither disturb the next try nor are left to it."""
+    """The next try removes the endpoints, which would disturb it."""
     for _ in range(2):
         bed.exec(0, ["ip", "mptcp", "endpoint", "add", "10.99.0.1", "signal"])
         peer_sweep.announce_rails(bed, "eth0")
@@ -261,7 +261,7 @@ def test_endpoints_of_a_try_that_failed(bed: Testbed) -> None:
 
 @pytest.mark.parametrize(("size", "fails"), [(1 << 16, False), (1 << 20, True)])
 def test_mptcp_that_is_tcp(bed: Testbed, size: int, fails: bool) -> None:
-    """Short messages may use one rail; a long one on one rail would not be MPTCP's time."""
+    """Short messages may use one rail. A long message on one rail would measure TCP, not MPTCP."""
     launcher = ["sh", "-c", f"""echo '{{"bytes": {size}, "p50_us": 5}}'"""]
     peer = Peer("mptcp-ring", "MPTCP", "", ["eth0"], ["mptcpize"], "", launcher)
     results = sweep_of(bed, peer, [size])
@@ -274,7 +274,7 @@ def test_mptcp_that_is_tcp(bed: Testbed, size: int, fails: bool) -> None:
 @pytest.mark.parametrize("key", ["gloo-device", "gloo-preload"])
 @pytest.mark.parametrize("device", ["nezha, rails=NEZHA_RAILS", "tcp, iface=eth0"])
 def test_a_device_that_is_not_taken_over(bed: Testbed, key: str, device: str) -> None:
-    """Otherwise the time would be that of Gloo's own device."""
+    """The run counts as failed, because its time is that of Gloo's own device."""
     launcher = ["sh", "-c", f"""echo '{{"bytes": 4, "p50_us": 5, "device": "{device}"}}'"""]
     results = sweep_of(bed, Peer(key, key, key, ["eth0"], ["program"], "", launcher), [4])
     failed = device.startswith("tcp")
@@ -315,7 +315,7 @@ def outlast(*words: object, timeout: float = 60, **options: object) -> None:
 def test_peers_that_break(
     bed: Testbed, monkeypatch: pytest.MonkeyPatch, key: str, name: str, instead: object, reason: str
 ) -> None:
-    """It counts as a failure of these peers, and ends nothing else."""
+    """A peer that breaks counts as failed, and does not end the sweep."""
     monkeypatch.setattr(peer_sweep, name, instead)
     command = {"mptcp-ring": ["mptcpize"], "iperf3": ["iperf3"]}[key]
     results = sweep_of(bed, Peer(key, key, key, ["eth0"], command, "", []), [1 << 17])
@@ -324,7 +324,7 @@ def test_peers_that_break(
 
 
 def test_ssh_to_the_hosts(bed: Testbed, tmp_path: Path) -> None:
-    """As launchers call it: options first, then words that the remote shell splits."""
+    """Launchers give options first, then words that the remote shell splits."""
     ssh = shlex.quote(str(BENCH / "testbed-ssh"))
     out = shlex.quote(str(tmp_path / "out"))
     sweep(bed, f"{ssh} -x -q h1 echo '$(hostname)' '\"a  b\"' '>' {out}; {ROWS}")
@@ -377,7 +377,7 @@ def test_table() -> None:
 
 
 def test_table_of_programs_taken_over() -> None:
-    """Such programs are compared with Gloo on one rail and with nezha, and are no peers of nezha."""
+    """Programs taken over are compared with Gloo on one rail and with nezha, and are no peers."""
     network = Network(4, {"eth0": G})
     results = made_results(G)
     results.configs += make_peers(["gloo-device", "gloo-preload"], network)
@@ -562,7 +562,7 @@ def mpi_rows(bed: Testbed, *words: str, peer: Peer | None = None) -> list[dict]:
 @pytest.mark.parametrize("options", [[], ["--in-place", "--barrier"]], ids=["out", "in"])
 @pytest.mark.parametrize("name", COLLECTIVES)
 def test_collectives_of_mpi(bed: Testbed, tmp_path: Path, name: str, options: list[str]) -> None:
-    if name == "reduce_scatter":  # MPI has the in-place result in another part of the vector
+    if name == "reduce_scatter":  # MPI puts the in-place result elsewhere in the vector
         options = ["--type", "int64", "--operation", "max"]
     sizes = [] if name == "barrier" else ["--elements", "1,1000"]
     words = ["--shared-path", str(tmp_path), *sizes, *options, name]
@@ -584,7 +584,7 @@ BATCH_JOBS = {
 def test_open_mpi_within_a_batch_job(
     bed: Testbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str
 ) -> None:
-    """The nodes of the surrounding job are not the testbed's hosts."""
+    """Open MPI ignores the nodes of the surrounding job, which are not the testbed's hosts."""
     nodes = tmp_path / "nodes"
     nodes.write_text("other 16 queue UNDEFINED\n")
     for name, value in BATCH_JOBS[system].items():

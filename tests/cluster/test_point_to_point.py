@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends and receives: right on any rails, whatever is cut. A rank that is dead or late, or whose
-message has another size, leads to an error that says so. test_api.py has scenarios for orders, tags and
-sources."""
+"""Sends and receives are right on any rails, also when a rail is cut. A rank that is dead or late
+leads to an error that says so. test_api.py has scenarios for orders, tags and sources."""
 
 from __future__ import annotations
 
@@ -95,10 +94,10 @@ def test_rank_that_never_sends(bed: Testbed, operation: int, words: list[str]) -
         assert all(word in error["what"] for word in words), error
 
 
-if job.LONG:  # gigabytes, and a minute
+if job.LONG:  # it needs gigabytes and a minute
 
     def test_counts_of_more_than_31_bits() -> None:
-        """Counts elements, and so bytes, beyond 31 bits."""
+        """The number of elements, and so of bytes, needs more than 31 bits."""
         with Testbed(hosts=2, rails={"eth0": "10gbit", "eth1": "10gbit"}) as fast:
             with job.Job(fast, 2) as work:
                 options = options_of(elements=(1 << 31) + 5, operations=1, timeout=300_000)

@@ -62,7 +62,7 @@ def test_a_rank_without_it_is_refused(bed: Testbed, tmp_path: Path) -> None:
 
 
 def test_a_rank_with_fewer_rails(bed: Testbed, tmp_path: Path) -> None:
-    """It costs speed, and nothing else would show that."""
+    """A missing rail costs speed, and only the log shows this."""
     said = run(bed, tmp_path, PRELOADED, PRELOADED | {"NEZHA_RAILS": "tcp:eth0"})
     assert "this rank has the rails eth0, eth1, and rank 1 has eth0" in said[0]
     assert "this rank has the rails eth0, and rank 0 has eth0, eth1" in said[1]

@@ -164,7 +164,7 @@ def test_one_dies_while_another_is_recovered_from(bed: Testbed, undisturbed: lis
 
 
 def test_the_last_one_dies(bed: Testbed) -> None:
-    """Every rank's error names a rank and each of its rails, with what happened to it."""
+    """Every rank's error names a rank that was lost and, for each rail, what happened to it."""
     with job.Job(bed, 4) as work:
         work.start(
             elements=1000, until=work.stop_file, algorithm="ring", rails=ALL, timeout=2500
@@ -188,7 +188,7 @@ def test_a_stopped_process_loses_no_rail(bed: Testbed) -> None:
         work.all_done(2)
         for _ in range(2):
             work.ranks[1].process.kill(signal.SIGSTOP)
-            time.sleep(0.5)  # it stands still longer than a silent link may
+            time.sleep(0.5)  # longer than a link may be silent
             work.ranks[1].process.kill(signal.SIGCONT)
             work.all_done(2)
         work.stop()
@@ -279,8 +279,8 @@ def test_slow_in_the_middle(bed: Testbed, worsen: Callable[[Testbed], None]) -> 
         assert sent["eth1"] < 0.3 * sum(sent.values()), work.told()
 
 
-# A few small messages pass a slow shaper at full speed, so only losses show on every machine. Short
-# messages show less about rates than long ones.
+# Small messages are tested only with losses, because on some machines a slow shaper passes a few of
+# them at full speed. Short messages show less about rates than long ones.
 @pytest.mark.parametrize(
     ("worsen", "elements", "bad", "good"),
     [
@@ -301,13 +301,13 @@ def test_slow(
         work.all_done(some)
         worsen(bed)
         job.await_that(
-            "less goes by the bad rail",
+            "the bad rail carries less",
             lambda: part_of(work, 1, "eth1", some) < bad,
             tell=work.told,
         )
         unslow(bed)
         job.await_that(
-            "more goes by the good one",
+            "the healed rail carries more",
             lambda: part_of(work, 1, "eth1", some) > good,
             tell=work.told,
         )

@@ -24,7 +24,7 @@ BOTH = job.rails_option(RAILS)
 ELASTIC = str(job.BUILD / "tests" / "cluster_elastic")
 COMPUTING = str(job.BUILD / "tests" / "cluster_computing")
 
-# What the other ranks' errors say of one that was
+# What the other ranks' errors say of a rank, by how it was lost.
 REASONS = {
     "kill": "is gone",
     "destroy": "has left",
@@ -73,7 +73,7 @@ def said(error: job.Event) -> str:
     [("stop", "allreduce"), ("silent", "reduce"), ("carrier", "broadcast"), ("stop", "barrier")],
 )
 def test_silent_rank(bed: Testbed, how: str, collective: str) -> None:
-    """Each other rank names it by the deadline, also ranks that wait for it only through others.
+    """Each other rank names the silent one by the deadline, even if it waits for it indirectly.
 
     The silent rank itself fails as soon as it can.
     """
@@ -104,7 +104,7 @@ def test_silent_rank(bed: Testbed, how: str, collective: str) -> None:
 
 
 def test_killed_beside_one_that_computes(bed: Testbed) -> None:
-    """Only a rank that computes is connected to the dead rank, but it still tells the others."""
+    """Rank 3's neighbours are a stopped rank and one that computes and still tells the others."""
     with job.Job(bed, 5) as work:
         # In a ring of five, only ranks 2 and 4 exchange messages with rank 3.
         work.start(
@@ -139,7 +139,7 @@ def test_starts_apart(bed: Testbed) -> None:
 
 @pytest.mark.parametrize("collective", ["broadcast", "reduce"])
 def test_lost_while_the_sender_computes(bed: Testbed, tmp_path: Path, collective: str) -> None:
-    """A failing rail loses data that a rank sent before it began to compute; it is sent again nevertheless.
+    """A rail loses data of a rank that has begun to compute, and nezha still sends the data again.
 
     The others complete the operation before that rank calls nezha again.
     """
@@ -203,13 +203,13 @@ class Elastic:
         self.closed(self.members)
 
     def closed(self, members: list[str]) -> None:
-        """These have left the context, and their destructors did not wait for anybody."""
+        """These members have left the context, and their destructors did not wait for anybody."""
         for event in self.await_event("closed", members):
             assert event["seconds"] < DEADLINE, event
         self.context += 1
 
     def lose(self, victim: str, how: str) -> list[str]:
-        """One of the members goes, and all others report which and why. Returns those others."""
+        """Loses a member in this way. The others report which and why. Returns those others."""
         deadline = time.monotonic() + (DEADLINE if how in ("stop", "cut") else 0) + job.SLACK
         rank = self.ranks[victim]
         if how in ("kill", "stop"):
@@ -230,7 +230,7 @@ class Elastic:
         return others
 
     def end(self) -> None:
-        """All processes but the first end; then the first one, which has kept no threads or descriptors."""
+        """Ends the other processes, then the first, which has no threads or descriptors left."""
         first = self.ranks["p0"]
         for rank in self.ranks.values():
             if rank is not first:
@@ -245,7 +245,7 @@ class Elastic:
 
 @pytest.mark.parametrize("keep", [False, True], ids=["alone", "beside another context"])
 def test_elastic(bed: Testbed, tmp_path: Path, keep: bool) -> None:
-    """A rank goes, the others build a context of three, and a new process makes it four again."""
+    """The survivors of each loss build a context of three, then one of four with a new process."""
     ways = ["kill", "destroy", "exit"]
     rounds = [*ways * (34 if job.LONG else 1), "cut", "stop"]
     elastic = Elastic(bed, tmp_path, keep)

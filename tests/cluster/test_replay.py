@@ -24,8 +24,8 @@ submit b 8 0 10 0 0
 acked b 8 0 10
 settled out0 8
 """
-# Rank 1 still reads the first segment from a when it arrives from b, too. Message 8 comes before it is
-# asked for.
+# Rank 1 still reads the first segment from link a when link b delivers it, too. Message 8 comes
+# before rank 1 asks for it.
 RECEIVER = """
 up a 0 in1 out1
 up b 1 in1 out1

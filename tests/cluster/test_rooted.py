@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reduce, broadcast and barrier: right for every root, with the same bits on any rails, whatever is
-cut. A late rank costs time, and a rank that disagrees leads to an error that says so."""
+"""Reduce, broadcast and barrier are right for every root, and give the same bits on any rails, also
+when a rail is cut. A late rank costs time. A rank that disagrees leads to an error that says so."""
 
 from __future__ import annotations
 

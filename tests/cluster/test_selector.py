@@ -39,7 +39,7 @@ def bed() -> Iterator[Testbed]:
 
 
 def listed(bed: Testbed, host: int) -> dict[str, tuple[str, str]]:
-    """For each interface: the rail's URI or "-", and the reason, from a program that is told no rank."""
+    """The rail's URI or "-", and the reason, by interface. The program is told no rank."""
     text = bed.exec(host, ["env", "-i", BENCH, "--list-rails"]).stdout
     head, *lines = text.splitlines()
     rail, why = head.index("rail"), head.index("why")
@@ -49,7 +49,7 @@ def listed(bed: Testbed, host: int) -> dict[str, tuple[str, str]]:
 def check_bench(
     bed: Testbed, store: Path, hosts: Sequence[int], rails: Sequence[str], *options: str
 ) -> None:
-    """A verified run over the rails that are found: exactly these, and each carries a good part."""
+    """Checks that auto finds just these rails, and that each carries much of a verified run."""
     words = ["--rails", "auto", "--elements", "1M", "--iteration-count", "5", "--format", "json"]
     command = [BENCH, "--shared-path", str(store), *words, *options, "allreduce"]
     ranks = bed.run(command, on=hosts, env={"SIZE": str(len(hosts))}, timeout=job.PATIENCE)
@@ -82,7 +82,7 @@ def test_slices(bed: Testbed, tmp_path: Path) -> None:
 
 
 def test_slices_of_rails_that_differ(bed: Testbed, tmp_path: Path) -> None:
-    """Both hosts have two rails, but one of them differs: the rank that notices says so."""
+    """One of the two rails differs between the hosts, and the rank that notices it says so."""
     command = [BENCH, "--shared-path", str(tmp_path), "--rails", "auto", "--plan", "slice"]
     bed.cut(0, "eth2")
     try:
@@ -158,7 +158,7 @@ def test_unwanted_interfaces(bed: Testbed) -> None:
 
 
 def test_no_rails_are_auto(bed: Testbed, tmp_path: Path) -> None:
-    """Rank 0 logs what the choice is."""
+    """Rank 0 logs the rails that it has found."""
     words = ["--elements", "1M", "--iteration-count", "1", "--format", "json", "allreduce"]
     ranks = bed.run([BENCH, "--shared-path", str(tmp_path), *words], timeout=job.PATIENCE)
     assert [rail["name"] for rail in json.loads(ranks[0].stdout)["rails"]] == NAMES
@@ -192,7 +192,7 @@ def test_list_after_a_cut(bed: Testbed) -> None:
 
 
 def test_list_of_a_host_with_containers() -> None:
-    """The kernel's information about bridges, their ports and so on is understood."""
+    """nezha understands what the kernel tells about bridges, their ports and so on."""
     with Testbed(hosts=1, rails={"eth0": "1gbit"}) as bed:
         ip(
             bed,

@@ -50,14 +50,14 @@ def test_address_families(bed: Testbed, families: str) -> None:
     rails = ",".join(f"tcp:{name}?family={one}" for name, one in zip(RAILS, families))
     packets = {
         name: bed.counters(0, name)["tx_packets"] for name in RAILS
-    }  # of either family; the rail's own counters say the rest
+    }  # of both families; check_carried() reads the rail's own counters
     check_carried(job.run(bed, rails=rails, **USUAL), *RAILS)
     for name in RAILS:
         assert bed.counters(0, name)["tx_packets"] > packets[name]
 
 
 def test_families_that_differ(bed: Testbed) -> None:
-    """Ranks that use different families do not meet on that rail, and report it."""
+    """Ranks that use different families cannot connect on that rail, and an error says so."""
     with job.Job(bed, 2) as work:
         work.start([0], elements=1, rails="tcp:eth0?family=4", timeout=2000)
         work.start([1], elements=1, rails="tcp:eth0?family=6", timeout=2000)
@@ -94,7 +94,7 @@ def test_host_without_a_port(patchy: Testbed) -> None:
 
 
 def test_no_rail_in_common(patchy: Testbed) -> None:
-    """Hosts 2 and 3 have no rail in common: an error on every rank says so."""
+    """Hosts 2 and 3 share no rail. All ranks get errors, and those of hosts 2 and 3 say so."""
     with job.Job(patchy, 4) as work:
         options: dict[str, Any] = {"elements": 1000, "algorithm": "ring", "timeout": 3000}
         work.start([0, 1], rails=BOTH, **options)
@@ -180,7 +180,7 @@ def test_all_ranks_on_one_host(bed: Testbed) -> None:
 
 @pytest.mark.parametrize("order", [[3, 2, 1, 0], [1, 3, 0, 2]], ids=str)
 def test_any_order_of_starting(bed: Testbed, order: list[int]) -> None:
-    """Each rank starts when the one before it waits for it."""
+    """Each rank starts after the one before it has joined, if rank 0 has started."""
     with job.Job(bed, 4) as work:
         for host in order:
             [rank] = work.start([host], rails=BOTH, **USUAL)

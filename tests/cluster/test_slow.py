@@ -47,7 +47,7 @@ def carried(work: job.Job, ranks: list[job.Rank], operations: int) -> float:
 def test_lossy_rail(host: int | None, plan: str) -> None:
     """A rail that loses one frame in twenty loses its traffic, and gets it back when the loss ends.
 
-    The loss is at all hosts, or in what one of them sends.
+    The loss affects all hosts, or only what one of them sends.
     """
     with Testbed(hosts=3, rails=dict.fromkeys(RAILS, "500mbit")) as bed:
         with job.Job(bed) as work:
@@ -68,7 +68,7 @@ def test_lossy_rail(host: int | None, plan: str) -> None:
 def test_loss_between_two_hosts(tmp_path: Path) -> None:
     """Messages of all sizes leave the rail, not only those that meet the loss.
 
-    Small ones go between host 0 and hosts 1 or 2; large ones use the ring, also between 0 and 3.
+    Small messages go between host 0 and host 1 or 2. Large ones use the ring, also from 0 to 3.
     """
     table = tmp_path / "table"
     with Testbed(hosts=4, rails=dict.fromkeys(RAILS, "500mbit")) as bed:
@@ -85,8 +85,8 @@ def test_loss_between_two_hosts(tmp_path: Path) -> None:
             work.all_done(OPERATIONS)
             work.stop()
             work.succeed()
-    # A link may seem healthy by chance, but more and more rarely; otherwise nearly every operation
-    # would be a change.
+    # A lossy link may seem healthy by chance, but less and less often. If it did not become rarer,
+    # nearly every operation would be a change.
     text = table.read_text()
     assert " lanes " in text, text
     changes = [int(line.split()[1]) for line in text.splitlines() if line.startswith("changes ")]
@@ -95,7 +95,7 @@ def test_loss_between_two_hosts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("polling", ["latency-first", "cpu-first"])
 def test_nobody_polls_for_what_takes_long(tmp_path: Path, polling: str) -> None:
-    """No part of a large message is urgent before its end."""
+    """A rank does not poll for parts of a large message, which are not urgent before its end."""
     command = [
         *("env", "NEZHA_POLL=2000", f"NEZHA_POLLING={polling}"),
         str(job.BUILD / "bench" / "nezha-bench"),

@@ -22,11 +22,11 @@ PLACE = re.compile(
 CONTAINERS = ("common/hash_map.h", "common/recycled.")
 # The code that learns how to divide messages among rails; on rank 0 it runs every few operations.
 CONTROL = ("control/", "context/control_plane.", "transport/message_stream.")
-# Per operation. What each operation allocated would be 1 or more, but on a busy machine a container may
-# occasionally still grow.
+# Allocations per operation. An allocation in each operation would count as 1, but on a busy machine
+# a container may occasionally still grow.
 HARDLY_EVER = 0.5
-# Per long operation, which has tens of segments. What each segment allocated would be tens, but on a
-# busy machine more segments may be in flight than ever before.
+# Allocations per long operation, which has tens of segments. An allocation for each segment would
+# count as tens, but on a busy machine more segments may be in flight than ever before.
 SELDOM = 4
 SIZES = {"4B": 1, "64KiB": 1 << 14, "1MiB": 1 << 18, "8MiB": 1 << 21}  # in elements
 RAILS = {"one-rail": "tcp:lo", "two-rails": "tcp:lo,tcp:lo?rail=b"}
@@ -99,7 +99,7 @@ def test_another_collective(bed: Testbed, collective: str) -> None:
 
 @pytest.mark.parametrize("elements", SIZES.values(), ids=SIZES)
 def test_two_rails(bed: Testbed, elements: int) -> None:
-    """Nothing is to be learned from messages of 4 bytes."""
+    """nezha learns nothing from messages of 4 bytes, so its control code allocates nothing."""
     found = allocations(bed, algorithm="ring", elements=elements, rails=RAILS["two-rails"])
     control = sum(count for place, count in found.items() if place.startswith(CONTROL))
     assert control < (6 if elements > 1 else HARDLY_EVER), found

@@ -27,7 +27,7 @@ def start(bed: Testbed, number: int, folder: Path) -> Process:
 
 
 def await_work(processes: list[Process], size: int, seconds: float) -> None:
-    """Waits until they work in a context of this size, and so have their connections."""
+    """Waits until the processes work in a context of this size, and so have their connections."""
     for process in processes:
         process.wait_for(rf"rank \d of {size}, at work", seconds)
 
@@ -52,7 +52,7 @@ def test_survivors(tmp_path: Path) -> None:
                 bed.cut(2, rail, "silent")
             survivors = [processes[1], processes[3]]
             await_work(survivors, 2, TIMEOUT + job.PATIENCE)
-            # The rank that was left out says so as soon as it can look.
+            # The rank that was left out learns it when it looks up the members of the next context.
             assert processes[2].wait(TIMEOUT + job.PATIENCE) == 1
             assert "the others go on without this one" in processes[2].stdout
             assert [process.wait(job.PATIENCE) for process in survivors] == [0, 0]

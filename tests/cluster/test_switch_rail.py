@@ -66,7 +66,7 @@ def test_interfaces_of_other_names(bed: Testbed, fabric: Fabric) -> None:
 
 
 def test_a_host_with_another_interface(bed: Testbed, fabric: Fabric) -> None:
-    """The interface, made anew, leads to the switch again, with a port of the range."""
+    """An interface that was made anew reaches the switch again, from a port of the range."""
     fabric.start_switch(SWITCHES[0])
     fabric.start_manager(fabric.star())
     own = bed.rail(RAIL).address(1)
@@ -122,13 +122,13 @@ def test_barriers(bed: Testbed, fabric: Fabric) -> None:
         work.succeed()
 
 
-# At a switch: which blocks of each stream each host sends first. Prints [[host's address, session,
-# [seq, ...]], ...] of the first COUNT contributions. Hosts send them in trains.
+# Runs at a switch, and prints the order in which each host sends the blocks of each stream, for the
+# first COUNT contributions: [[host's address, session, [seq, ...]], ...]. They come in trains.
 FIRST_CONTRIBUTIONS = """
 import collections, json, socket, struct, sys
 rail, port, count, size = sys.argv[1], *map(int, sys.argv[2:])
 s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800))
-s.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)  # SO_RCVBUFFORCE: it is slower than they are
+s.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)  # SO_RCVBUFFORCE: this program is slow
 s.bind((rail, 0x0800))
 print("ready", flush=True)
 seen = collections.defaultdict(list)
@@ -275,7 +275,7 @@ def by_the_switch(work: job.Job, *, least: int) -> dict[int, str]:
 
 
 def test_reproducible_sums(bed: Testbed, fabric: Fabric) -> None:
-    """Any order of arrival gives the same bits, and with one switch those of the hosts' order."""
+    """Any order of arrival gives the same bits, and one switch gives the same bits as the hosts."""
     fabric.start_switch(SWITCHES[0])
     fabric.start_manager(fabric.star())
     options: dict[str, Any] = {"elements": "1,1000,20000", "operations": 240, "float": 1}

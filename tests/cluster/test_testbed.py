@@ -57,7 +57,7 @@ def test_rails_are_separate_networks(bed: Testbed) -> None:
 
 
 def test_frames_pass_no_firewall(bed: Testbed) -> None:
-    """Frames cost no firewall processing either: the kernel's settings for that are off."""
+    """The kernel's settings that send frames through the firewall are off, which saves time."""
     inside = ["ip", "netns", "exec", bed.namespace("sw"), "sh", "-c"]
     settings = command([*inside, "cat /proc/sys/net/bridge/bridge-nf-call-* 2> /dev/null || true"])
     if not settings:
@@ -142,7 +142,7 @@ def test_two_ports_on_one_network() -> None:
 
 
 def check_address_resolution(bed: Testbed) -> None:
-    """Whoever asks in whatever way, an address on a shared network resolves to its own port."""
+    """An address on a shared network resolves to its own port, whichever way a host asks."""
     for by in ("eth0", "eth1"):
         for rail in ("eth0", "eth1"):
             address = bed.rail(rail).address(1)
@@ -151,7 +151,7 @@ def check_address_resolution(bed: Testbed) -> None:
             mac = bed.exec(1, ["cat", f"/sys/class/net/{rail}/address"]).stdout.strip()
             assert f"lladdr {mac}" in entry
 
-    # sent on eth0 with eth1's address, as the routes have it: host 1 then asks for the sender's
+    # Host 0 sends on eth0 with eth1's address, as its routes say. Host 1 resolves this address.
     bed.exec(0, ["ip", "neigh", "flush", "all"])
     bed.exec(1, ["ip", "neigh", "flush", "all"])
     bed.exec(0, [PYTHON, "-c", SEND_FROM, bed.rail("eth1").address(0), bed.rail("eth0").address(1)])
@@ -176,8 +176,8 @@ def port_counters(bed: Testbed) -> dict[tuple[int, str, str], int]:
 
 
 def in_band(measured: float, rate: float) -> bool:
-    """A stream never gets all of a shaped rail, because headers are shaped, too. How near it comes
-    depends on the machine's load; the band tells the rate from a rail with a fifth of it."""
+    """A stream never gets all of a shaped rail, because headers are shaped, too. How much it gets
+    depends on the machine's load. The band excludes a rail with a fifth of the rate."""
     return 0.25 * rate <= measured <= rate
 
 
@@ -251,7 +251,7 @@ def dropped(bed: Testbed, table: str) -> int:
 
 
 def test_connections_are_refused(bed: Testbed) -> None:
-    """Connections to the host on this rail are refused until it is healed; its own to others are not."""
+    """The host can connect on this rail, but refuses connections until the rail is healed."""
     address = bed.rail("eth0").address(1)
     [sink] = bed.start([PYTHON, "-c", SINK, address], on=[1])
     sink.wait_for("ready")
@@ -268,7 +268,7 @@ def test_connections_are_refused(bed: Testbed) -> None:
 
 
 def test_renewed_interface() -> None:
-    """It has another index, and is otherwise unchanged."""
+    """The renewed interface has another index, and is otherwise unchanged."""
     with Testbed(hosts=2, rails={"eth0": "200mbit"}, ipv6=True) as bed:
         show = ["cat", "/sys/class/net/eth0/ifindex"]
         before = bed.exec(1, show).stdout
@@ -281,7 +281,7 @@ def test_renewed_interface() -> None:
 
 
 def link_state(bed: Testbed) -> str | None:
-    """What host 1 reads of its eth0: "1" or "0", or None if it is set down."""
+    """The carrier that host 1 reads of its eth0: "1" or "0", or None if the port is set down."""
     done = bed.exec(1, ["cat", "/sys/class/net/eth0/carrier"], check=False)
     return done.stdout.strip() if done.returncode == 0 else None
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The testbed's command line, for root and other users, and that nothing is left of a testbed."""
+"""The testbed's command line, for root and other users. A testbed leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NESTED = ["unshare", "--user", f"--map-user={NOBODY}", f"--map-group={NOBODY}"]
 
 @pytest.fixture
 def prefix(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A prefix for a testbed made by the command line, which is taken down if the test does not do it."""
+    """A prefix for a testbed of the command line. The fixture takes down what the test leaves."""
     name = f"nzt{os.getpid()}"
     yield name
     take_down(name)
@@ -155,7 +155,7 @@ def test_a_prefix_is_used_once(prefix: str) -> None:
     with Testbed(hosts=2, rails={"eth0": "none"}) as first:
         with pytest.raises(BedError, match="is up already"):
             Testbed(hosts=1, rails={"eth0": "none"}, prefix=first.prefix).up()
-        first.run(["true"])  # it was not affected
+        first.run(["true"])  # the second try did not affect it
     build = ["up", "--hosts", "1", "--rail"]
     assert cli("-p", prefix, *build, "eth0=none").returncode == 0
     assert cli("-p", prefix, *build, "eth1=none").returncode == 2
@@ -207,7 +207,7 @@ def test_with_as_an_ordinary_user(anywhere: Path) -> None:
     assert done.stdout.startswith("0\n")
     assert {"[0] h0", "[1] h1"} <= set(done.stdout.splitlines())
     assert "200 mbit" in done.stdout and "table netdev cut_eth0_h1" in done.stdout
-    # it continues without the congestion control, and reports that once
+    # The testbed continues without the congestion control, and reports that once.
     assert [line for line in done.stderr.splitlines() if "nosuch" in line] == [
         "testbed: warning: the hosts may not choose TCP congestion control 'nosuch', so they keep"
         " the kernel's default"

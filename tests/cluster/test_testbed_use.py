@@ -91,7 +91,7 @@ def test_two_testbeds_at_once(quiet: Testbed) -> None:
 
 
 def test_one_left_behind_is_passed_over() -> None:
-    """A process with the same number finds a testbed whose guard was killed together with its maker."""
+    """An earlier process of the same number was killed with its guard, and left a namespace."""
     left_behind = Testbed(hosts=1, rails={"eth0": "none"}).prefix
     process, number = left_behind.split("_")
     following = [f"{process}_{int(number) + step}" for step in (1, 2)]

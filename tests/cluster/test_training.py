@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """bench/training: the models, the fusion of their gradients, replays, the law and a whole run; and what
-bench/ddp works out of its runs.
+bench/ddp computes from its runs.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ BOTH = pytest.mark.parametrize("program", PROGRAMS)
 
 
 def test_parameters_are_those_of_the_papers() -> None:
-    """AlexNet has 61 million, and VGG-11 133 million, as table 2 of the paper says for the latter."""
+    """AlexNet has 61 million parameters. VGG-11 has 133 million, as in table 2 of the paper."""
     assert MODELS["alexnet"].parameters() == 60_965_224
     assert MODELS["vgg11"].parameters() == 132_863_336
     first, *_ = MODELS["alexnet"].work()
@@ -56,7 +56,7 @@ def test_gradients_come_from_the_last_layer_to_the_first() -> None:
     tensors = gradients(MODELS["alexnet"], computation=3000, scale=1)
     times = [tensor.ready for tensor in tensors]
     assert times == sorted(times) and times[-1] == pytest.approx(3000)
-    assert times[0] > 1000, "the forward pass is a third of it"
+    assert times[0] > 1000, "the forward pass takes a third of the computation"
     assert [tensor.size for tensor in tensors[:2]] == [4 * 4096 * 1000, 4 * 1000]
     assert sum(tensor.size for tensor in tensors) == 4 * MODELS["alexnet"].parameters()
     scaled = gradients(MODELS["alexnet"], computation=3000, scale=1 << 20)
@@ -66,7 +66,7 @@ def test_gradients_come_from_the_last_layer_to_the_first() -> None:
 def test_fusion() -> None:
     assert fused([3, 4, 5], threshold=12) == [12]
     assert fused([5, 6, 4], threshold=9) == [9, 6], "4 fits beside 5 though 6 is between them"
-    assert fused([20, 1, 2], threshold=9) == [20, 3], "what is too long goes alone"
+    assert fused([20, 1, 2], threshold=9) == [20, 3], "a tensor above the threshold goes alone"
     assert fused([], threshold=9) == []
 
 
@@ -102,7 +102,7 @@ def replay(bed: Testbed, folder: Path, program: str, trace: str, *options: str) 
 
 @BOTH
 def test_replay(bed: Testbed, tmp_path: Path, program: str) -> None:
-    """A step of two operations that run during the second one's gap, and a step of one operation."""
+    """A step of two operations, the first of which runs in the other's gap, and a step of one."""
     trace = "20000 262144\n30000 262144 # the last one\nstep\n0 4096\n"
     words = ["--iteration-count", "7", "--format", "json"]
     row = json.loads(replay(bed, tmp_path, program, trace, *words))
@@ -120,7 +120,7 @@ def test_replay(bed: Testbed, tmp_path: Path, program: str) -> None:
 
 
 def test_gloos_contexts_take_turns(bed: Testbed, tmp_path: Path) -> None:
-    """Each step's long operation uses the same interface, because there are two interfaces."""
+    """The long operation always uses the same interface, because a step has one for each."""
     trace = "0 4096\n0 1048576\n"
     row = json.loads(replay(bed, tmp_path, "gloo", trace, "--iteration-count", "3", "--format", "json"))
     assert row["rails"][1]["share"] > 0.9, row["rails"]
@@ -200,7 +200,8 @@ def test_traces_that_differ(bed: Testbed, tmp_path: Path) -> None:
 
 
 def made_results() -> Training:
-    """Steps of 3 s, of which 2 s are communication: as the law predicts on two rails, more on three."""
+    """A step takes 3 s, of which communication takes 2 s. On two rails the law is right, on three
+    rails the step takes longer."""
     layouts = {"one": 1, "two": 2, "three": 3}
     ways = [Way(f"nezha-{key}", key, "nezha", key, ["eth0"], []) for key in layouts]
     workload = Workload("alexnet", 32)
@@ -223,7 +224,7 @@ def test_the_law() -> None:
 
 
 def test_computation_is_in_the_paper_s_proportion_to_communication() -> None:
-    """From Table IV: 0.54 (AlexNet) and 0.94 (VGG-11) of the time for communication on one NIC."""
+    """Table IV: 0.54 (AlexNet) and 0.94 (VGG-11) of the time for communication on one NIC."""
     assert rest_by_communication("alexnet") == pytest.approx(0.544, abs=0.001)
     assert rest_by_communication("vgg11") == pytest.approx(0.935, abs=0.001)
     results = made_results()
@@ -269,7 +270,7 @@ def steps_of(seconds: list[float], losses: list[float] | None = None) -> list[di
 
 
 def test_what_a_cut_costs() -> None:
-    """Half of the sixth step was over; the other half takes twice as long, and somewhat more."""
+    """The cut comes half-way in the sixth step, and the rest takes more than twice as long."""
     steps = steps_of([1.0] * 5 + [1.7] + [2.0] * 5)
     cut = Cut.of(steps, moment=5.5, warm_up=1)
     assert cut and (cut.step, cut.before, cut.after) == (5, 1.0, 2.0)

@@ -122,7 +122,7 @@ def stop_talking(bed: Testbed, host: int, other: int) -> None:
 
 
 def test_called_gone_though_it_lives() -> None:
-    """If another rank cannot tell this rank from a dead one, this rank's error says that it is meant."""
+    """A live rank that another rank takes for dead gets an error which says that it lives."""
     with (
         Testbed(hosts=3, rails=dict.fromkeys(RAILS, "500mbit")) as apart,
         job.Job(apart) as work,
@@ -160,8 +160,8 @@ def missing_peers(rank: job.Rank, rail: str) -> list[str]:
 
 @pytest.mark.parametrize(("how", "plan"), [("refused", "auto"), ("silent", "slice")])
 def test_rail_that_never_comes_up(bed: Testbed, how: str, plan: str) -> None:
-    """There is one warning for each peer, also in rails(), and plans give the rail nothing. Then it
-    comes up."""
+    """A rank warns once for each peer, rails() reports the outage, and plans give the rail no part.
+    Then the rail comes up."""
     cut_everywhere(bed, "eth1", how)
     with job.Job(bed) as work:
         options: dict[str, Any] = {"algorithm": "ring", "rails": BOTH, "plan": plan}
@@ -170,13 +170,13 @@ def test_rail_that_never_comes_up(bed: Testbed, how: str, plan: str) -> None:
         for rank in work.ranks:  # in a ring each rank sends to the next one
             peer = (rank.number + 1) % work.size
             job.await_that(
-                "eth1 is missed", lambda: rank.rail("eth1")["down_peers"] > 0, tell=work.told
+                "eth1 is down", lambda: rank.rail("eth1")["down_peers"] > 0, tell=work.told
             )
             rail = rank.rail("eth1")
             assert re.match(r"rank \d of 3 \(.*\): .*10\.1\.0\.\d", rail["last_error"]), rail
             assert rail["down_seconds"] > 1.9, rail  # two seconds, as precisely as clocks are read
             job.await_that(
-                "the log tells so",
+                "the log says so",
                 lambda: str(peer) in missing_peers(rank, "eth1"),
                 tell=work.told,
             )
@@ -225,7 +225,7 @@ def test_what_ends_well_is_no_warning(bed: Testbed) -> None:
 
 
 def test_killed_rank_is_no_storm_of_lines(bed: Testbed) -> None:
-    """At most one line for each of its links."""
+    """A rank logs at most one line for each of its links to the killed rank."""
     with job.Job(bed) as work:
         options: dict[str, Any] = {"algorithm": "direct", "rails": BOTH}
         work.start(elements=1000, until=work.stop_file, **options)

@@ -43,7 +43,7 @@ def processes_with(*words: str) -> list[int]:
 
 
 def no_traces(prefix: str) -> dict[str, list[str]]:
-    """What is left after the time that an orderly end may take; {} is nothing."""
+    """What is left after the time that an orderly end may take; {} if nothing is."""
     deadline = time.monotonic() + 10
     while left := {kind: found for kind, found in traces(prefix).items() if found}:
         if time.monotonic() > deadline:
