@@ -179,7 +179,7 @@ def late() -> list[Any]:
             dist.barrier(group)
         except RuntimeError as error:
             found = re.search(" (Timed out|closed|timeout) ", str(error))
-    dist.barrier()  # nobody leaves before this
+    dist.barrier()  # no rank leaves before the others have come here
     return [found and found[1]]
 
 

@@ -46,7 +46,7 @@ def raised(call: Callable[[], Any]) -> BaseException:
         call()
     except (Exception, KeyboardInterrupt) as error:
         return error
-    raise AssertionError("it raises nothing")
+    raise AssertionError("the call raises nothing")
 
 
 def once_it_waits(act: Callable[[], Any]) -> Callable[[], None]:
@@ -84,7 +84,7 @@ def meet(context: nezha.Context, store: str) -> None:
 
 @program
 def buffers(store: str) -> None:
-    """Uses objects of all kinds, in place and not."""
+    """Uses objects of all kinds, in place."""
     with join(store) as context:
         mine = context.rank + 1
         doubles = array.array("d", [mine] * 3)
@@ -110,7 +110,7 @@ def buffers(store: str) -> None:
 
 @program
 def bad_arguments(store: str) -> None:
-    """Nothing is sent, and the context can still be used."""
+    """A call with bad arguments sends nothing, and the context can still be used."""
     with join(store) as context:
         ones = numpy.ones(12)
         read_only = ones.copy()
@@ -261,7 +261,7 @@ def waiters(store: str) -> None:
 
 @program
 def over_for_all(store: str) -> None:
-    """If one thread has seen that it is over, a wait of 0 seconds sees it, too, however many threads wait."""
+    """Once test() has seen an operation end, a wait of 0 seconds does, while threads wait."""
     with join(store) as context:
         if context.rank > 1:
             return context.barrier()
@@ -393,7 +393,7 @@ def short_of_memory(store: str) -> None:
         if context.rank == 2:
             resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
             assert isinstance(error, MemoryError), repr(error)
-            files.wait([f"heard {rank}" for rank in (0, 1, 3)], 50)  # the others hear it while this one stays
+            files.wait([f"heard {rank}" for rank in (0, 1, 3)], 50)  # stays until the others know
         else:
             assert isinstance(error, nezha.IoError) and "rank 2" in str(error), repr(error)
             files.set(f"heard {context.rank}", b"")
@@ -532,7 +532,7 @@ def closes(store: str) -> None:
 
 @program
 def interrupted_call(store: str) -> None:
-    """Ctrl-C in a blocking call of rank 0."""
+    """Ctrl-C ends a blocking call of rank 0, and the other ranks learn of it."""
     with join(store, timeout=300) as context:
         meet(context, store)
         if context.rank == 0:
@@ -566,7 +566,7 @@ def interrupted_wait(store: str) -> None:
 
 @program
 def interrupted_create(store: str) -> None:
-    """Ctrl-C while the rank waits for another one that does not come."""
+    """Ctrl-C ends create() while it waits for a rank that does not come."""
     files = nezha.FileStore(store)
     once_it_waits(lambda: say("waits"))()
     assert isinstance(raised(lambda: nezha.create(files, rank=1, size=2, timeout=300)), KeyboardInterrupt)
@@ -647,7 +647,7 @@ def exits_in_create(store: str) -> None:
 
 @program
 def interrupted_store(store: str) -> None:
-    """Ctrl-C while a store in Python waits for a rank that does not come."""
+    """Ctrl-C ends create() while a store in Python waits for a rank that does not come."""
     mine = StoreThatTells(store)
 
     def tell() -> None:

@@ -34,14 +34,14 @@ def test_all_methods_train_alike(tmp_path: Path) -> None:
     equal = {run["method"]: run for run in results["runs"] if run["case"] == "equal"}
     assert set(equal) == {"a", "b", "c", "d"}
     losses = [step["loss"] for step in equal["a"]["steps"]]
-    assert losses[-1] < losses[0] and len(losses) == 10, "it learns"
+    assert losses[-1] < losses[0] and len(losses) == 10, "the training learns"
     survivors = {run["method"] for run in results["runs"] if run["case"] == "cut"}
-    assert {"c", "d"} <= survivors, "a cut rail does not end them"
+    assert {"c", "d"} <= survivors, "a cut rail does not end methods c and d"
     assert "Ranks end with the same parameters" in done.stdout
 
 
 def test_a_package_that_is_not_there(tmp_path: Path) -> None:
-    """The run reports it instead of leaving it out silently."""
+    """The run reports the missing package instead of silently leaving out a method."""
     done, data = run(tmp_path, "--site", str(tmp_path), "--cases", "equal")
     assert done.returncode == 1 and not data.exists()
     assert "the package nezha_torch is not in" in done.stderr

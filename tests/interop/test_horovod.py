@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The project that replaces Horovod's third_party/gloo.
 
-A library (horovod/) is built with it as Horovod's is, and makes Horovod's calls. The ranks load the
-library into Python as Horovod's is loaded.
+The library in horovod/ is built with this project as Horovod's own is, and makes the same calls.
+The ranks load it into Python as they would load Horovod's.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ WARNINGS = "-Wall -Wextra -Werror"
 INTERFACES = {"HOROVOD_GLOO_IFACE": ",".join(RAILS)}
 ELEMENTS = 2 << 20  # elements of each large sum
 
-# The bits of reductions of NaNs: those of nezha's operations if the function is Gloo's, and those of
-# the function itself if it is the program's own.
+# The bits of reductions of NaNs. nezha replaces Gloo's functions by its own operations, but calls
+# the program's own functions.
 BY_NEZHA = "7fc00000 7fc00000 7fc00000 7fc00000 ffc12345 7ff8000000000000 7e00"
 BY_GLOO = "ffc12345 ffc12345 ffc12345 ffc12345 ffc12345 fff8123456789abc"
 
@@ -81,7 +81,7 @@ def healed(bed: Testbed) -> Iterator[None]:
 
 
 class Training(job.Job):
-    """A job whose processes are told their members, again after each error."""
+    """A job that tells its processes their members, again after each error."""
 
     def __init__(self, bed: Testbed, library: Path) -> None:
         super().__init__(bed, ranks_per_host=RANKS_PER_HOST, program=PROGRAM)
@@ -91,7 +91,7 @@ class Training(job.Job):
         return self
 
     def set_members(self, generation: int, processes: list[int]) -> None:
-        """`processes` is in the order of the ranks."""
+        """Tells the job's processes who they are. `processes` is in the order of the ranks."""
         folder = self._store / str(generation)
         folder.mkdir()
         members = {str(each): f"host{each // RANKS_PER_HOST}" for each in processes}
@@ -158,7 +158,7 @@ def test_no_interface(bed: Testbed, library: Path) -> None:
 
 
 def test_gloo_algorithms(bed: Testbed, library: Path) -> None:
-    """The linker finds them after the library's own, and they run over nezha's device."""
+    """The linker finds Gloo's algorithms after the library's, and they run over nezha's device."""
     with Training(bed, library) as work:
         work.begin(INTERFACES | {"NEZHA_GLOO_COLLECTIVES": "gloo"})
         assert work.devices() == {"nezha, rails=tcp:eth0,tcp:eth1"}
@@ -181,7 +181,7 @@ def test_cut_in_the_middle(bed: Testbed, library: Path, how: str) -> None:
 
 
 def test_killed_rank(bed: Testbed, library: Path) -> None:
-    """The other ranks learn of it at once, and continue in the same processes with a new one."""
+    """The other ranks learn of the death at once. Their processes continue with a new rank."""
     with Training(bed, library) as work:
         work.begin(INTERFACES, generations=2)
         work.all_done(1)
@@ -219,5 +219,5 @@ def test_mpi(tmp_path: Path) -> None:
 
 
 def test_symbolic_link(tmp_path: Path) -> None:
-    """Otherwise Horovod's writes to its copies would reach the installed project."""
+    """A link is refused: Horovod's writes to its copies would reach the installed project."""
     assert "put a copy of it here" in refusal(configure(tmp_path, {}, linked=True))

@@ -32,7 +32,7 @@ def bed() -> Iterator[Testbed]:
 
 @pytest.mark.parametrize("is_preloaded", [False, True])
 def test_it_uses_both_rails(bed: Testbed, tmp_path: Path, is_preloaded: bool) -> None:
-    """This holds also if the library is preloaded, which then only carries out whole collectives."""
+    """The device does so also beside the preloaded library, which carries out whole collectives."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     meeting = bed.environment(0)["MGMT_ADDR0"]

@@ -90,7 +90,7 @@ def reset(timeout: float = 60, generation: int = 0, **options: Any) -> None:
         dist.destroy_process_group()
     os.environ["MASTER_PORT"] = str(29500 + generation)
     dist.init_process_group("nezha", timeout=timedelta(seconds=timeout), **options)
-    # PyTorch's store ends with rank 0's group, while other ranks may still be in its
+    # PyTorch's store ends with rank 0's group, so rank 0 may not leave while another rank is in
     # init_process_group.
     dist.barrier()
 
@@ -254,7 +254,7 @@ def strided() -> None:
 
 @scenario
 def unrecorded() -> None:
-    """A dispatch mode, such as a tracer's, sees the program's operations, but no copies of nezha_torch's."""
+    """A dispatch mode, such as a tracer, sees the program's operations, but no internal copies."""
     seen: list[str] = []
 
     class Recorder(TorchDispatchMode):
@@ -504,7 +504,7 @@ def timeouts() -> None:
 
 @scenario
 def monitored() -> None:
-    """Ranks that have come learn which have not. Rank 3 is the only one that waits for rank 0."""
+    """Ranks in a barrier learn which ranks are not. In the last, only rank 3 waits for rank 0."""
     barrier = nezha_torch.monitored_barrier
     barrier(timeout=timedelta(seconds=30))
     if me() in (0, 3):

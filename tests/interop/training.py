@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A data-parallel training that torchrun starts and starts again: it goes on from its checkpoint.
+"""A data-parallel training, which goes on from its checkpoint when torchrun starts it again.
 
-It writes JSON lines: one per step, and one at the end with a digest of the weights. As the samples
-depend on rank and step alone, each run ends with the same weights.
+Each rank writes JSON lines: one at the start, one per step, and one at the end with a digest of the
+weights. The samples depend only on rank and step, so each run ends with the same weights.
 """
 
 from __future__ import annotations

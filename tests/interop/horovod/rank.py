@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""One process of a job that trains by the library, as a framework's process does with Horovod.
+"""One process of a job that trains with the library, as a framework's process does with Horovod.
 
-A file of the store says which processes are the job's, `{"ID": "HOST", ...}` in the order of their
-ranks. After an error the process waits for the next such file and goes on in the same process.
+A file of the store lists the job's processes, `{"ID": "HOST", ...}` in the order of their ranks.
+After an error the process waits for the next such file, and goes on.
 """
 
 from __future__ import annotations
