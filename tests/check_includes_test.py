@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests tests/check_includes: trees that it must refuse, and why, and trees that it must not."""
+"""Tests tests/check_includes: trees that it must refuse, and why, and a tree that passes."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ TREE = {  # a tree without a fault; each test adds one
 
 class CheckIncludes(unittest.TestCase):
     def run_on(self, extra: dict[str, str]) -> tuple[int, list[str]]:
-        """The exit status and the lines printed, on TREE with `extra` files."""
+        """The exit status and the printed lines for TREE with these extra files."""
         with tempfile.TemporaryDirectory() as root:
             for path, text in {**TREE, **extra}.items():
                 os.makedirs(os.path.join(root, os.path.dirname(path)), exist_ok=True)

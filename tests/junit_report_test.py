@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests tests/junit_report: what it says of tests that fail, hang and crash, and how it counts."""
+"""Tests tests/junit_report: what it prints of tests that fail, hang and crash, and its counts."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ def case(name: str, end: str | None = "      OK", text: str = "") -> str:
 
 class JunitReport(unittest.TestCase):
     def run_on(self, *tests: tuple[str, str, str]) -> tuple[list[str], str]:
-        """The counts and what is printed, of ctest's tests (name, status, output)."""
+        """The counts and the printed text for these tests of ctest (name, status, output)."""
         xml = "<testsuite>"
         for name, status, output in tests:
             failure = '<failure message="SEGFAULT"/>' if status == "fail" else ""

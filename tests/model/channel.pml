@@ -4,19 +4,19 @@
  * A sender sends over two links. It sends either message 0 with two segments, which the sender may
  * abandon or the receiver cancel, or messages 0 and 1 with the same tag and one segment each.
  * Either end may give up a link at any step. The other end learns of it later; until then it reads
- * what came before, and writes it to memory. Links return. A link keeps its frames in order.
+ * what came before, and writes it to memory. Lost links return. A link keeps its frames in order.
  * Acknowledgements and grants (which are lost with their link) return on it. The model tries every
  * choice of links for segments, at every time. Whatever happens:
  *  - nothing reads the sender's memory after its operation has returned, and nothing writes to the
  *    receiver's memory after its operation has returned (both use the memory for other things);
  *  - each segment lands once, in the right receive;
- *  - unasked segments fit the credit;
+ *  - segments that come before they are asked for fit the credit;
  *  - the run ends: both messages are received or dropped, and all credit has come back (otherwise
  *    SPIN reports an invalid end state).
  *
  * Announcements and the ends of abandoned messages are segments without payload, which need no
  * memory. The rail's thread reads a payload without the lock: in the phase COPYING a system call
- * has been given the memory. A step that must wait for this call (a fence) is not taken before.
+ * has been given the memory. A step that needs a fence waits until this call has ended.
  *
  * Each guard of the protocol has a mutant, a macro that removes it; SPIN must find an error with
  * each mutant (tests/model/run).
@@ -654,7 +654,7 @@ init {
        unacked[l]?s;
        assert(place[s] == GIVEN_TO(l));
        place[s] = ACKED;
-       credit = consumed + CREDIT; /* every frame carries it */
+       credit = consumed + CREDIT; /* every frame carries the credit */
        unblock_all();
        m = MESSAGE(s);
        if

@@ -118,7 +118,7 @@ class GuestBed:
         self._change("heal", f"{port}{host}")
 
     def shape(self, rate: str, port: str, host: int | None = None) -> None:
-        """Limits the rate of a host's port, or of all, in both directions; "none" ends it."""
+        """Limits the rate of a host's port, or of all, in both directions. "none" ends it."""
         for each in range(self.hosts) if host is None else [host]:
             self._changed.add((each, port))
             self._change("shape", f"{port}{each}", rate)

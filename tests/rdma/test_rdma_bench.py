@@ -13,8 +13,8 @@ BENCH = Path(__file__).parents[2] / "bench"
 
 
 def test_table() -> None:
-    """Figures as parts of perftest's best for the size, and for all sizes; and the sum that bounds the
-    latency."""
+    """The table has figures as parts of perftest's best for the size and for all sizes, and the sum
+    that bounds the latency."""
     rows = [Row(1 << 16, [50.0, 80.0, 70.0, 60.0], 60.0, 300.0), Row(1 << 20, [40.0], 30.0, 500.0)]
     text = table(rows, Latencies(send=40, rdma=50, tcp=35, loopback=30, bare=20))
     words = [line.split() for line in text.splitlines()]

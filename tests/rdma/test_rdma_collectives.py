@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives over RDMA: right for all sizes, types, reductions and algorithms, and carried by RDMA."""
+"""Collectives over RDMA are right for all sizes, types, reductions and algorithms, and use RDMA."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def bed() -> Iterator[GuestBed]:
 
 
 def run(bed: GuestBed, ranks: int, **options: Any) -> None:
-    """The bytes that the rail reports as sent have left through the RDMA devices."""
+    """Checks that the bytes that the rail reports as sent have left through the RDMA devices."""
     before = [bed.rdma_packets(host) for host in range(ranks)]
     work = job.run(bed, ranks, **options)
     for rank, packets in zip(work.ranks, before):
@@ -67,7 +67,7 @@ def test_types_and_reductions(bed: GuestBed) -> None:
 
 @pytest.mark.parametrize("plan", ["stripe", "slice"])
 def test_large(bed: GuestBed, plan: str) -> None:
-    """Segments that the receiver fetches, several at a time."""
+    """The receiver fetches the segments, several at a time."""
     sizes = [MIB // 64 + 1, MIB // 4, MIB, 4 * MIB + 1]
     elements = ",".join(map(str, sizes))
     run(bed, 2, plan=plan, elements=elements, operations=2 * len(sizes), type="int64")
@@ -78,7 +78,7 @@ def test_large_from_a_root(bed: GuestBed) -> None:
 
 
 def test_threads(bed: GuestBed) -> None:
-    """Several operations in flight, which finish in any order."""
+    """Several operations are in flight, and finish in any order."""
     run(bed, 3, elements=f"1,3000,{MIB // 4}", operations=12, threads=3, type="int64")
 
 

@@ -22,7 +22,7 @@ TCP = "tcp:t{host}?rail=t"
 PORTS = {"r": "h", "t": "t"}  # by rail
 RATE = "160mbit"
 MIB = 1 << 17  # elements of int64
-# Takes most of a second at that rate, on one rail or two.
+# This operation takes most of a second at RATE, on one rail or two.
 LONG: dict[str, Any] = {"elements": 8 * MIB, "type": "int64", "operations": 1, "plan": "stripe"}
 SMALL: dict[str, Any] = {"elements": f"1,1000,{MIB // 2}", "type": "int64", "pause": "0:5"}
 SENT = 1 << 18  # bytes; an operation is then well under way
@@ -123,7 +123,7 @@ def test_returns(both: GuestBed, how: str) -> None:
 
 
 def move_host_1(old: str, new: str) -> None:
-    """Host 1's port gets another address; what it sends from there still goes through the switch."""
+    """Gives host 1's port another address. Packets from there still go through the switch."""
     lines = [
         f"address add {new}/32 dev h1",
         f"rule add pref 101 iif lo from {new} lookup 101",
@@ -193,7 +193,7 @@ def test_cut_while_nobody_calls(both: GuestBed) -> None:
 
 
 def check_errors_name(ranks: list[job.Rank], dead: int) -> None:
-    """The errors come at once, and not at the operation's deadline."""
+    """Checks that the errors come at once, and not at the operation's deadline."""
     deadline = time.monotonic() + job.SLACK
     for rank in ranks:
         error = rank.wait_for("error", timeout=max(0.0, deadline - time.monotonic()))
@@ -217,7 +217,7 @@ def test_killed_rank(alone: GuestBed, options: dict[str, Any]) -> None:
     "scenario", ["harmless-children", "children-with-contexts", "killed-with-children"]
 )
 def test_children_of_fork(alone: GuestBed, scenario: str, tmp_path: Path) -> None:
-    """They do not affect their parent's RDMA, even when they exit, and can create their own."""
+    """Children do not affect their parent's RDMA, even when they exit, and can create contexts."""
     program = str(job.BUILD / "tests" / "cluster_scenarios")
     argv = [program, scenario, str(tmp_path), ""]  # the rails come from NEZHA_RAILS
     processes = alone.start(argv, on=[0, 1], env={"SIZE": "2"})
@@ -226,7 +226,7 @@ def test_children_of_fork(alone: GuestBed, scenario: str, tmp_path: Path) -> Non
 
 
 def test_stopped_rank_goes_on(alone: GuestBed) -> None:
-    """Its device answers for it meanwhile, so a stopped process is no failure."""
+    """The device of a stopped process answers for it, so stopping a process is no failure."""
     with job.Job(alone, 2) as work:
         work.start(**LONG)
         work.sends_by(1, "h", SENT)
@@ -238,7 +238,7 @@ def test_stopped_rank_goes_on(alone: GuestBed) -> None:
 
 
 def test_stopped_rank(alone: GuestBed) -> None:
-    """The deadline decides."""
+    """The other ranks get errors at the deadline, which name the stopped rank."""
     with job.Job(alone, 3) as work:
         options: dict[str, Any] = SMALL | {"until": work.stop_file, "timeout": int(TIMEOUT * 1000)}
         work.start(algorithm="ring", **options)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rails over iWARP: results are right, iWARP carries them, and the other rail or the caller handles failures.
+"""Rails over iWARP carry data correctly. The other rail or the caller handles failures.
 
-For a guest with the kind siw.
+The tests need a guest of the kind siw.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ IWARP = "rdma:siw{host}?rail=r"
 TCP = "tcp:t{host}?rail=t"
 RATE = "160mbit"
 MIB = 1 << 17  # elements of int64
-# Takes most of a second at that rate, on one rail or two.
+# This operation takes most of a second at RATE, on one rail or two.
 LONG: dict[str, Any] = {"elements": 8 * MIB, "type": "int64", "operations": 1, "plan": "stripe"}
 SMALL: dict[str, Any] = {"elements": f"1,1000,{MIB // 2}", "type": "int64", "pause": "0:5"}
 SENT = 1 << 18  # bytes; an operation is then well under way
@@ -50,7 +50,7 @@ def run(bed: GuestBed, ranks: int, **options: Any) -> None:
     for rank, sent in zip(work.ranks, before):
         rail = rank.rail("r")
         assert rail["sent"] > 0 and not rail["failures"], rank.told()
-        # Of a link's bytes its port sends more, or the payload of what it lent.
+        # The port sends more than the payloads that the rail counts, lent ones included.
         assert bed.counters(rank.number, "h")["tx_bytes"] - sent > rail["sent"], rank.told()
 
 
@@ -62,7 +62,7 @@ def test_right(alone: GuestBed, collective: str, ranks: int) -> None:
 
 @pytest.mark.parametrize("plan", ["stripe", "slice"])
 def test_large(alone: GuestBed, plan: str) -> None:
-    """Segments that the receiver fetches, several at a time."""
+    """The receiver fetches the segments, several at a time."""
     elements = f"{MIB // 64 + 1},{MIB},{4 * MIB + 1}"
     run(alone, 2, plan=plan, elements=elements, operations=6, type="int64")
 
@@ -110,7 +110,7 @@ def test_returns(both: GuestBed, how: str) -> None:
 
 @pytest.mark.parametrize("options", [LONG, SMALL], ids=["long", "small"])
 def test_killed_rank(alone: GuestBed, options: dict[str, Any]) -> None:
-    """The other ranks' errors name it at once, before the operation's deadline."""
+    """The other ranks' errors name the killed rank at once, before the operation's deadline."""
     alone.shape(RATE, "h")
     with job.Job(alone, 3) as work:
         work.start(until=work.stop_file, **options)
