@@ -510,7 +510,7 @@ def test_a_whole_run(tmp_path: Path) -> None:
 
 
 def test_every_collective(tmp_path: Path) -> None:
-    """Runs nezha, Gloo on one rail, on both and over nezha, and Open MPI; each program checks its results."""
+    """Runs nezha, Open MPI, and Gloo on one rail, on both and over nezha. All check results."""
     peers = ["nezha", "gloo-weights", "gloo-device", "gloo-preload", "ompi"]
     done = call(
         *("--collective", "all", "--config", "1g+500m", "--sizes", "4,64K", "--quick"),

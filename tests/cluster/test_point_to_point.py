@@ -36,8 +36,8 @@ def options_of(**options: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("rails", [ONE, BOTH])
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_right(bed: Testbed, ranks: int, rails: str) -> None:
-    """Each rank sends to the next, and receives from the previous or from any rank; a single rank sends
-    to itself."""
+    """Each rank sends to the next one, and receives from the previous one or from any rank. A
+    single rank sends to itself."""
     elements = ",".join(map(str, ELEMENTS))
     job.run(bed, ranks, **options_of(elements=elements, operations=20, rails=rails))
 

@@ -151,7 +151,7 @@ def test_two_die_at_once(bed: Testbed, undisturbed: list[str]) -> None:
 
 
 def test_one_dies_while_another_is_recovered_from(bed: Testbed, undisturbed: list[str]) -> None:
-    """The second rail dies while it carries what the first one lost, and only the last rail is left."""
+    """The second rail dies while it carries what the first one lost. Only the last rail is left."""
     with job.Job(bed, 3) as work:
         work.start(**LARGE)
         work.well_into_it(1, "eth0")

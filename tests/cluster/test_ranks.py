@@ -189,7 +189,7 @@ class Elastic:
         return name
 
     def build(self, members: list[str], deadline: float) -> None:
-        """These members build a context and run operations in it."""
+        """Has these members build a context and run operations in it."""
         self.members = members
         self.write(f"plan-{self.context}", " ".join([str(round(deadline * 1000)), *members]))
         self.await_event("ran", members)
@@ -198,12 +198,12 @@ class Elastic:
         return [self.ranks[name].wait_for(kind, context=self.context) for name in members]
 
     def move(self) -> None:
-        """The members agree to leave the context."""
+        """Has the members agree to leave the context."""
         self.write(f"move-{self.context}", "")
         self.closed(self.members)
 
     def closed(self, members: list[str]) -> None:
-        """These members have left the context, and their destructors did not wait for anybody."""
+        """Waits until these members have left the context, and no destructor waited for anybody."""
         for event in self.await_event("closed", members):
             assert event["seconds"] < DEADLINE, event
         self.context += 1

@@ -96,8 +96,8 @@ def test_cut_in_the_middle(bed: Testbed, collective: str, how: str) -> None:
 @pytest.mark.parametrize("late", [0, 1, 3])
 @pytest.mark.parametrize("collective", [*ROOTED, "barrier"])
 def test_late_rank(bed: Testbed, collective: str, late: int) -> None:
-    """The late rank is the first, the last or a middle one of the chain of operation 1, whose root is
-    rank 1."""
+    """The root of operation 1 is rank 1. The late rank is the first, the last or a middle one of
+    the chain."""
     work = job.run(
         bed,
         4,
@@ -119,8 +119,8 @@ def test_late_rank(bed: Testbed, collective: str, late: int) -> None:
     [("reduce", "broadcast"), ("broadcast", "reduce"), ("barrier", "broadcast"), ("reduce", "barrier")],
 )
 def test_ranks_that_disagree(bed: Testbed, here: str, there: str, elements: int) -> None:
-    """Every rank fails, and the rank that finds the difference names both calls. (Ranks that were not
-    yet connected to it when it ended only learn that they cannot connect.)"""
+    """Every rank fails, and a rank that finds the difference names both calls. A rank that was not
+    yet connected to that rank when it ended only learns that it cannot connect."""
     with job.Job(bed, 4) as work:
         options: dict[str, Any] = {"elements": elements, "operations": 50, "timeout": 10_000}
         work.start([0, 1, 3], collective=there, rails=BOTH, **options)

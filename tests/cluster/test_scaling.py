@@ -63,7 +63,7 @@ def test_ranks_on_hosts() -> None:
 
 
 def made_results() -> Scaling:
-    """Two repeats, in which a rank has as many sockets as there are other ranks, and rank 0 one more."""
+    """Two repeats. A rank has as many sockets as there are other ranks, and rank 0 has one more."""
     results = Scaling({"cores": 4}, {"eth0": 10**9}, [Way("ring", "ring", [])], RANKS, [], [4], 2)
     for ranks in RANKS:
         for repeat in range(2):

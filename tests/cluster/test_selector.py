@@ -32,7 +32,7 @@ def rename(bed: Testbed, host: int, **names: str) -> None:
 
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Testbed]:
-    """Two NICs on one subnet, and one on another that host 2 lacks; host 1 has other names for them."""
+    """Two NICs share a subnet. Host 2 lacks the third NIC, and host 1 has other names for all."""
     with Testbed(hosts=3, rails=RAILS, without=["2:eth1"]) as bed:
         rename(bed, 1, eth0="ens4", eth1="ens3", eth2="ens5")
         yield bed

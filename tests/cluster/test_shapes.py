@@ -199,7 +199,7 @@ def test_starts_seconds_apart(bed: Testbed) -> None:
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder that other users can open, too. Each start of pytest closes its own folders to them."""
+    """A folder that other users can open. pytest closes its own folders to them at each start."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o777)
         yield Path(folder)

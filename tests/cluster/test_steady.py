@@ -39,7 +39,7 @@ def bed() -> Iterator[Testbed]:
 
 
 def places_of(calls: Iterable[str]) -> dict[str, str]:
-    """For each call, given as FILE+OFFSET, the innermost place in the library, or "" if there is none."""
+    """The innermost place in the library, or "", for each call, which is given as FILE+OFFSET."""
     offsets: dict[str, list[str]] = {}
     for call in sorted(set(calls)):
         file, _, offset = call.rpartition("+")

@@ -63,7 +63,7 @@ def test_survivors(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pair", [(1, 3), (0, 4), (2, 3)], ids=str)
 def test_two_that_die_at_once(tmp_path: Path, pair: tuple[int, int]) -> None:
-    """The error names both, so the next context consists of live ranks only."""
+    """The error names both ranks, so the next context consists of live ranks only."""
     with Testbed(hosts=PROCESSES, rails=dict.fromkeys(RAILS, "1gbit")) as bed:
         processes = [start(bed, number, tmp_path) for number in range(PROCESSES)]
         try:

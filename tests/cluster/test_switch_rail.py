@@ -106,7 +106,7 @@ def test_a_root(bed: Testbed, fabric: Fabric, collective: str) -> None:
 
 
 def test_barriers(bed: Testbed, fabric: Fabric) -> None:
-    """The switch carries a byte for each barrier, beside the sums by which the ranks learn to stop."""
+    """The switch carries a byte for each barrier, and the sums by which the ranks learn to stop."""
     fabric.start_switch(SWITCHES[0])
     fabric.start_manager(fabric.star())
     with job.Job(bed, HOSTS) as work:
@@ -236,7 +236,7 @@ def test_a_root_whose_switch_dies(bed: Testbed, fabric: Fabric, collective: str)
 
 
 def test_more_threads_than_streams(bed: Testbed, fabric: Fabric) -> None:
-    """Threads run operations in orders that differ from rank to rank; none waits for ever behind another."""
+    """Threads run operations in another order on each rank, and none waits forever for another."""
     fabric.start_switch(SWITCHES[0])
     fabric.start_manager(fabric.star())
     with job.Job(bed, HOSTS) as work:

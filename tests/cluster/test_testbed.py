@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The testbed does what it promises, with real namespaces and packets.
+"""The testbed's networks, faults and rates, with real namespaces and packets.
 
 Runs as root, or as an ordinary user under `testbed sandbox -- pytest-3 test_testbed.py`.
 """

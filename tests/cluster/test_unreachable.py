@@ -73,7 +73,7 @@ def test_late_behind_a_firewall(bed: Testbed, rails: list[str]) -> None:
 
 
 def test_killed_before_its_first_link(bed: Testbed) -> None:
-    """The rank could be behind a firewall, so the others wait for a while, but not for a long deadline."""
+    """The rank might be behind a firewall, so the others wait, but not until a long deadline."""
     with job.Job(bed) as work:
         options: dict[str, Any] = {"algorithm": "ring", "rails": BOTH, "timeout": 60000}
         work.start(elements=1000, pause="3000:3000", **options)

@@ -30,7 +30,7 @@ def traces(prefix: str) -> dict[str, list[str]]:
 
 
 def processes_with(*words: str) -> list[int]:
-    """Live processes with all these words among their arguments (or at the ends of their arguments)."""
+    """Live processes that have, for each of these words, an argument that ends with it."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:

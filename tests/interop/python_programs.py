@@ -72,7 +72,7 @@ def total(context: nezha.Context) -> float:
 
 
 def meet(context: nezha.Context, store: str) -> None:
-    """Returns when all ranks are here and none is in an operation, so that a rank may break the context."""
+    """Returns when all ranks are here and out of operations. Then a rank may break the context."""
     context.barrier()
     files = nezha.FileStore(store)
     files.set(f"here {context.rank}", b"")
@@ -330,7 +330,7 @@ def groups(store: str) -> None:
 
 @program
 def functions(store: str) -> None:
-    """Reductions with Python functions; one of them fails on one rank."""
+    """Reduces with Python functions, one of which fails on one rank."""
     with join(store, timeout=50.0) as context:
         rank, size = context.rank, context.size
         for elements in (0, 1, 10, 10_007):
@@ -404,7 +404,7 @@ def short_of_memory(store: str) -> None:
 
 @program
 def until_told(store: str) -> None:
-    """Reduces until a file exists, and reports each right result, and the rails."""
+    """Reduces until a file exists, and reports each right result and the rail eth1."""
     stop = Path(store).parent / "stop"
     with join(store) as context:
         while True:
@@ -613,7 +613,7 @@ class StoreThatTells(StoreInPython):
 
 @program
 def exits_early(store: str) -> None:
-    """Ends while nezha asks a store in Python for a rank that does not come."""
+    """Ends while nezha waits in a store in Python for a rank that does not come."""
     global kept
     mine = StoreThatTells(store)
     context = nezha.create(mine, rank=0, size=2, timeout=300)
@@ -634,7 +634,7 @@ class SlowToGo:
 
 @program
 def exits_in_create(store: str) -> None:
-    """Ends while threads wait for a rank that does not come, with a store in Python and with another one."""
+    """Ends while threads wait for a rank that does not come, in two stores, one in Python."""
     global kept
     kept = [SlowToGo()]
     mine = StoreThatTells(store)

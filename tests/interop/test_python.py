@@ -177,7 +177,7 @@ def test_ctrl_c(bed: Testbed, tmp_path: Path, where: str) -> None:
         rank = ranks.ranks[0]
         rank.wait_for("waits", job.PATIENCE)
         os.kill(rank.pid, signal.SIGINT)
-        rank.wait_for("interrupted", job.PATIENCE)  # otherwise the wait would end much later, at its deadline
+        rank.wait_for("interrupted", job.PATIENCE)  # long before the deadline of the call
         ranks.succeed()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program with PyTorch's gloo backend gets the same results with the preload library as without."""
+"""PyTorch's gloo backend has the same results with and without the preload library."""
 
 from __future__ import annotations
 

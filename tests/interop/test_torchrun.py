@@ -63,7 +63,7 @@ class Run:
         return "\n".join(f"--- {agent}\n{agent.output[-4000:]}" for agent in self.agents)
 
     def events(self, kind: str) -> Events:
-        """Reads each worker's own log, because an agent prints lines of its workers into each other."""
+        """Reads each worker's own log, because an agent mixes up the lines of its workers."""
         lines = [line for log in sorted(self.logs.rglob("stdout.log")) for line in whole_lines(log)]
         events = [json.loads(line) for line in lines if line.startswith("{")]
         return [event for event in events if event["event"] == kind]

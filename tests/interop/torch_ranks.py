@@ -212,7 +212,7 @@ def check_moves(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
 
 @scenario
 def uneven() -> None:
-    """all_to_all with a different length for each pair of ranks; some are 0."""
+    """all_to_all has a different length for each pair of ranks. Some lengths are 0."""
     sends = [torch.full((me() * r, 2), float(me())) for r in range(size())]
     receives = [torch.empty((me() * r, 2)) for r in range(size())]
     dist.all_to_all(receives, sends)
@@ -237,7 +237,7 @@ def uneven() -> None:
 
 @scenario
 def strided() -> None:
-    """Tensors that are not contiguous; the memory between their elements does not change."""
+    """Tensors need not be contiguous. The memory between their elements does not change."""
     whole = torch.full((6, 4), -1.0)
     part = whole[::2, 1:3]
     part.fill_(me())
@@ -492,7 +492,7 @@ def training() -> None:
 
 @scenario
 def timeouts() -> None:
-    """Each rank that waits for rank 1 gets an error at the group's deadline, and a new group works."""
+    """Ranks that wait for rank 1 get errors at the group's deadline, and a new group works."""
     reset(timeout=600, generation=1)
     group = dist.new_group(timeout=timedelta(seconds=15))  # joining the group has this deadline, too
     if me() != 1:

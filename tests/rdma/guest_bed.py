@@ -38,7 +38,7 @@ class Change:
 
 
 class GuestBed:
-    """`rails` are the URIs for each rank's NEZHA_RAILS, in which {host} is the number of its host."""
+    """`rails` are the URIs in each rank's NEZHA_RAILS. {host} in them is the number of its host."""
 
     def __init__(self, rails: Sequence[str] = ()) -> None:
         self.rails = rails

@@ -32,7 +32,7 @@ class Guest(unittest.TestCase):
         return process
 
     def left(self) -> list[str]:
-        """Files that are left, and machines that still run: their command lines contain the folder."""
+        """Files that are left, and machines that run with the folder in their command lines."""
         found = [str(path) for path in Path(self.folder.name).glob("nezha-guest-*")]
         for process in Path("/proc").glob("[0-9]*"):
             try:

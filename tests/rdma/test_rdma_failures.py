@@ -65,7 +65,7 @@ def cut_in_the_middle(work: job.Job, bed: GuestBed, rail: str, how: str) -> None
 @pytest.mark.parametrize("how", WAYS_TO_CUT)
 @pytest.mark.parametrize("rail", PORTS)
 def test_cut_of_one_of_two(both: GuestBed, rail: str, how: str) -> None:
-    """The other rail carries the rest of the operation. A device that disappears is closed at once."""
+    """The other rail carries the rest of the operation. A deleted device is closed at once."""
     with job.Job(both, 2) as work:
         work.start(**LONG)
         cut_in_the_middle(work, both, rail, how)
@@ -102,7 +102,7 @@ def test_cut_of_the_only_one(alone: GuestBed) -> None:
 
 @pytest.mark.parametrize("how", WAYS_TO_CUT)
 def test_returns(both: GuestBed, how: str) -> None:
-    """Operations go on by TCP; RDMA carries its part again when it is healed, or the device is back."""
+    """Operations go on by TCP. RDMA carries its part again when the port or the device is back."""
     with job.Job(both, 2) as work:
         work.start(until=work.stop_file, **SMALL)
         work.all_done(6)

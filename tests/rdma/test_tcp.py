@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TCP between the guest's hosts: what works outside the guest works in it."""
+"""TCP rails between the guest's hosts work as they do outside the guest."""
 
 from __future__ import annotations
 
