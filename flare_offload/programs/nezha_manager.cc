@@ -55,7 +55,7 @@ struct Options {
 // The table has no help: kUsage is the help.
 Options parse_options(int argc, char** argv) {
   Options o;
-  constexpr absl::string_view kRange = "a number from 1 to ";
+  constexpr absl::string_view kRange = "not a number from 1 to ";
   read_service_options(
       kProgram, absl::StrCat(kUsage, kFabricFormat),
       {{0, "listen", "ADDRESS:PORT", "",

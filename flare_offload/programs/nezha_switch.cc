@@ -90,7 +90,8 @@ Options parse_options(int argc, char** argv) {
   Options o;
   constexpr int kMostMebibytes = 1 << 20;
   const auto to_memory = [](const std::string& text) {
-    return static_cast<size_t>(to_number(text, "a number of MiB from 1 to ", kMostMebibytes)) << 20;
+    return static_cast<size_t>(to_number(text, "not a number of MiB from 1 to ", kMostMebibytes))
+           << 20;
   };
   read_service_options(kProgram, absl::StrCat(kUsage, kSessionFormat, "\n", kStatisticsFormat),
                        {{0, "listen", "ADDRESS:PORT", "",
@@ -102,7 +103,7 @@ Options parse_options(int argc, char** argv) {
                         {0, "memory", "MIB", "", [&](const auto& v) { o.memory = to_memory(v); }},
                         {0, "threads", "N", "",
                          [&](const auto& v) {
-                           o.threads = to_number(v, "a number from 1 to ", Server::kMaxThreads);
+                           o.threads = to_number(v, "not a number from 1 to ", Server::kMaxThreads);
                          }}},
                        argc, argv);
   check(o);

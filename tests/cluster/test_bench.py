@@ -413,7 +413,10 @@ def test_device_in_table(bed: Testbed, tmp_path: Path) -> None:
 def test_shares_of_a_device_for_all_interfaces(bed: Testbed, tmp_path: Path) -> None:
     options = [*ON_BOTH[GLOO], *QUICK, "--share", "2,1"]
     command = [*OVER_NEZHA, GLOO, "--shared-path", str(tmp_path), *options, "allreduce"]
-    reason = "--share: one device drives all interfaces: nezha, rails=NEZHA_RAILS"
+    reason = (
+        "--share is not possible, because one device drives all interfaces: "
+        "nezha, rails=NEZHA_RAILS"
+    )
     for rank in bed.start(command):
         assert rank.wait(job.PATIENCE) == 1 and reason in rank.stderr, rank.output
 

@@ -511,7 +511,7 @@ def test_help() -> None:
     assert done.returncode == 0
     for option in ("size", "rank", "shared-path", "store", "prefix", "timeout", "rails", "ports"):
         assert f"--{option} " in done.stdout
-    assert "Exit status" in done.stdout
+    assert "exit status" in done.stdout
 
 
 def test_progress_on_a_terminal(tmp_path: Path) -> None:

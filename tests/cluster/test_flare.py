@@ -287,9 +287,9 @@ def test_bad_options(bed: Testbed) -> None:
         (*at,): "--session or --control is missing",
         (*at, "--secret", "x"): "--control and --secret go together",
         (*at, "--sesion", "x"): "unknown option '--sesion'",
-        (*at, "--memory", "0"): "--memory '0' is not a number of MiB from 1 to 1048576",
-        (*at, "--threads", "0"): "--threads '0' is not a number from 1 to 64",
-        (*at, "--threads", "2x"): "--threads '2x' is not a number from 1 to 64",
+        (*at, "--memory", "0"): "--memory '0': not a number of MiB from 1 to 1048576",
+        (*at, "--threads", "0"): "--threads '0': not a number from 1 to 64",
+        (*at, "--threads", "2x"): "--threads '2x': not a number from 1 to 64",
         (*at, "x"): "unexpected 'x'",
     }.items():
         assert refusal(bed, *options) == (2, f"nezha-switch: {error}\nTry nezha-switch --help.\n")

@@ -348,7 +348,7 @@ def test_bad_options(bed: Testbed, fabric: Fabric) -> None:
     cases: list[tuple[list[str], int, str]] = [
         ([], 2, f"--listen is missing\n{HELP}"),
         (at, 2, f"--fabric is missing\n{HELP}"),
-        ([*good, "--lease", "0"], 2, f"--lease '0' is not a number from 1 to 3600\n{HELP}"),
+        ([*good, "--lease", "0"], 2, f"--lease '0': not a number from 1 to 3600\n{HELP}"),
         (good, 1, f"{path}: line 1: 'switch' takes 3 values, not 1"),
     ]
     for options, code, error in cases:
