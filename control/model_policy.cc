@@ -296,6 +296,7 @@ std::optional<Decision> ModelPolicy::on_experiment(Class& known, const Window& w
   Experiment& it = *known.experiment;
   LaneModel& model = this->model(it.candidate().algorithm);
   const LaneSet set = lanes_of(ran_by);
+  if (set != lanes_of(it.candidate().allocation)) return lose(known);  // a lane got no bytes
   const bool is_more = it.is_more();
   if (!is_more) {
     const bool is_other_algorithm = it.candidate().algorithm != known.algorithm;
