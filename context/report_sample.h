@@ -15,8 +15,8 @@ namespace nezha {
 
 class ReportSample {
  public:
-  // After a change of a class's allocation, at least so many of its operations are all reported.
-  // Most experiments end within them.
+  // After a change of a class's allocation, at least this many of its operations are all reported.
+  // Experiments end within them (control/experiment.cc), unless they try several divisions.
   static constexpr int kAllAtFirst = 192;
 
   // The class runs by the allocation `number` from now on. `is_known`: its times were reported

@@ -11,6 +11,9 @@ constexpr double kWorth = 0.03;
 // While messages went another way, the candidate's rails may have saved up tokens or emptied their
 // queues. That advantage is used up after this many bytes, so no candidate wins before.
 constexpr double kSettleBytes = 4 << 20;
+// Short messages take so long to carry these bytes that this many operations are enough. All
+// readings of an experiment are reported within them (context/report_sample.h).
+constexpr int kSettleOperations = 160;
 constexpr int kMostDivisions = 4;
 
 }  // namespace
@@ -34,7 +37,7 @@ void Rests::lost(const Key& key) {
 void Rests::hurry() {
   std::erase_if(rests_, [](const auto& it) { return it.second.operations <= kShortest; });
   for (auto& [key, rest] : rests_) {
-    rest.operations /= 4;
+    rest.operations = std::min(rest.operations / 4, 2 * kShortest);
     rest.until = now_;
   }
 }
@@ -57,13 +60,15 @@ Experiment::Verdict Experiment::look_at(const Window& window, double home, doubl
   took_ += took * window.operations;
   home_took_ += home * window.operations;
   if (took_ > home_took_) return Verdict::kLost;
-  if (bytes_ < kSettleBytes) return Verdict::kOpen;
+  operations_ += window.operations;
+  if (bytes_ < kSettleBytes && operations_ < kSettleOperations) return Verdict::kOpen;
   return took_ < (1 - kWorth) * home_took_ ? Verdict::kWon : Verdict::kLost;
 }
 
 bool Experiment::divide(const Allocation& allocation) {
   if (++divisions_ > kMostDivisions) return false;
   candidate_.allocation = allocation;
+  operations_ = 0;
   bytes_ = took_ = home_took_ = 0;
   return true;
 }

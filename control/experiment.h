@@ -2,7 +2,8 @@
 // The one mechanism by which a class of messages that has settled tries something else. The *home*
 // is the way that the class has settled on. A *candidate* runs in its place until there is a
 // verdict: either the candidate becomes the home, or it rests, twice as long after each loss. All
-// experiments of a policy share one budget.
+// experiments of a policy are charged to one budget. It limits those that are not expected to be
+// better than the home.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +14,9 @@
 
 namespace nezha {
 
-// Limits what experiments cost: in the long run a hundredth of the time that operations take. All
-// times are in nanoseconds.
+// Limits what experiments cost: in the long run a hundredth of the time that operations take. Only
+// operations with a reported reading are counted (context/report_sample.h). All times are in
+// nanoseconds.
 class Budget {
  public:
   static constexpr double kPart = 0.01;
@@ -33,7 +35,8 @@ class Budget {
   double spent_ = 0;
 };
 
-// How long candidates of a class rest after they lost, in operations of the class.
+// How long candidates of a class rest after they lost, in operations of the class with a reported
+// reading.
 class Rests {
  public:
   // A candidate is known by its algorithm and its set of lanes. The key of the home stands for
@@ -46,7 +49,7 @@ class Rests {
   // Whether the candidate has hardly ever lost.
   bool is_fresh(const Key& key) const;
   void lost(const Key& key);
-  // Makes all candidates due, because a lane takes other times than before.
+  // Makes all candidates due and fresh, because a lane takes other times than before.
   void hurry();
   // Forgets the candidate's losses, because their reason no longer holds.
   void forget(const Key& key) { rests_.erase(key); }
@@ -112,6 +115,7 @@ class Experiment {
   int windows_ = 0;
   int divisions_ = 0;  // that were given up for another one
   // What ran by the present division, without the first window. Times are in nanoseconds.
+  int operations_ = 0;
   double bytes_ = 0;
   double took_ = 0;
   double home_took_ = 0;  // what it would have taken by the home

@@ -23,7 +23,7 @@ namespace nezha {
 // Then the class has settled, and its windows are longer:
 //
 // - If lanes take longer or shorter than before, another search begins.
-// - If another division of the same lanes is better, the class takes it at once.
+// - If another division of the same lanes is better, the class takes it at once and searches again.
 // - Everything else is tried by experiments (control/experiment.h): other lanes, another algorithm,
 //   and more for a lane that finishes early. Such a lane may be faster than before, or only use
 //   tokens that it has saved up in a bucket.

@@ -21,7 +21,7 @@ constexpr uint32_t kSeeds = 20;
 constexpr int kLate = 6;
 
 // Returns how much slower operations are now than the best possible, in an experiment or not. An
-// experiment with short messages may last for a thousand operations before it has won.
+// experiment with short messages may last for 160 operations before it has won.
 double excess_now(const SimulatedJob& job, uint64_t bytes) {
   const auto size = static_cast<double>(bytes);
   return job.network.time(job.entry(bytes).allocation, size) / job.network.best_time(size) - 1;
