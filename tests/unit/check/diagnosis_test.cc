@@ -59,7 +59,7 @@ TEST(Diagnosis, TellsOfAMissingRoute) {
   EXPECT_SAYS(findings[0], "there is no route to 10.0.0.2 port 20000 (Network is unreachable)");
 }
 
-TEST(Diagnosis, TellsOfOneWay) {
+TEST(Diagnosis, ReportsAPathThatFailsInOneDirection) {
   Evidence evidence = all_is_well(4, 1);
   fail(evidence, 2, 3, 0, Outcome::kSilent);
   const auto findings = diagnose(evidence);
@@ -176,7 +176,7 @@ TEST(Diagnosis, TellsTheSubnetsOfARailThatJoinsTwoNetworks) {
   EXPECT_SAYS(findings[0], "The rail eth1 of rank 1 (node1) is on the first of these subnets");
 }
 
-TEST(Diagnosis, SaysNothingOfSubnetsThatAreRouted) {
+TEST(Diagnosis, AllowsRoutedSubnets) {
   Evidence evidence = all_is_well(2, 1);
   end(evidence, 1, 0).address = "10.7.0.2";
   end(evidence, 1, 0).subnet = "10.7.0.0/16";
@@ -206,7 +206,7 @@ TEST(Diagnosis, TellsWhereAConnectionArrived) {
   EXPECT_SAYS(findings[0], "net.ipv4.conf.all.arp_ignore=1");
 }
 
-TEST(Diagnosis, TellsOfRailsForWhoseAddressesAHostAnswersAtEither) {
+TEST(Diagnosis, ReportsAHostThatAnswersArpOnTheWrongInterface) {
   Evidence evidence = all_is_well(2, 2);
   end(evidence, 1, 0).sibling = "eth1";
   end(evidence, 1, 1).sibling = "eth0";
@@ -271,7 +271,7 @@ TEST(Diagnosis, PairsRailsThatAutoHasFoundByTheirInterfaces) {
   EXPECT_TRUE(diagnose(evidence).empty());
 }
 
-TEST(Diagnosis, TellsAnInterfaceThatIsDownAndNotWhatFollows) {
+TEST(Diagnosis, ReportsAnInterfaceThatIsDownWithoutItsConsequences) {
   Evidence evidence = all_is_well(3, 1);
   end(evidence, 1, 0).is_running = false;
   for (const int peer : {0, 2}) {
@@ -315,7 +315,7 @@ TEST(Diagnosis, TellsOfInterfacesWithDifferentMtus) {
 
 // ---- Measurements ------------------------------------------------------------------------------
 
-TEST(Diagnosis, TellsThePacketsThatGetThrough) {
+TEST(Diagnosis, ReportsTheLargestPacketsThatArrive) {
   Evidence evidence = all_is_well(3, 2);
   lose(evidence, 0, 1, 1, 1400, 1380);
   const auto findings = diagnose(evidence);

@@ -39,7 +39,7 @@ TEST(Measurement, ComesBackAsItWas) {
   EXPECT_EQ(encode(decode_paths(encode(evidence.paths), evidence.ranks)), encode(evidence.paths));
 }
 
-TEST(Measurement, OfNothingIsEmpty) {
+TEST(Measurement, EmptyTextDecodesToNothing) {
   const Evidence evidence = all_is_well(2, 1);
   EXPECT_TRUE(decode_reaches("", 0, evidence.ranks).empty());
   EXPECT_TRUE(decode_paths("", evidence.ranks).empty());

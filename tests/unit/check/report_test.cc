@@ -39,7 +39,7 @@ TEST(Report, SaysThatNothingWasMeasuredOnOneHost) {
   EXPECT_TRUE(absl::StrContains(json, R"("well":true,"measured":false)")) << json;
 }
 
-TEST(Report, ShowsTheWorstOfWhatIsWell) {
+TEST(Report, ShowsTheWorstValuesOfAHealthyRail) {
   Evidence evidence = all_is_well(3, 1);
   testing::path(evidence, 0, 2, 0).round_trip_us = 321;
   testing::path(evidence, 1, 2, 0).gbps_back = 8.25;

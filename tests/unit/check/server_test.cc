@@ -77,7 +77,7 @@ TEST_P(ServerTest, SaysWhereAConnectionArrived) {
 }
 
 // Clients with a wrong hello receive no byte.
-TEST_P(ServerTest, AnswersNobodyElse) {
+TEST_P(ServerTest, AnswersNoClientWithAWrongHello) {
   const Hello good{token_, 0, 1, 0, Service::kGreet};
   std::vector<Hello> wrong(4, good);
   wrong[0].token = UniqueId::random();
@@ -96,7 +96,7 @@ TEST_P(ServerTest, AnswersNobodyElse) {
 }
 
 // Random bytes (as from a port scanner) or silence do no harm to the ranks.
-TEST_P(ServerTest, OutlivesStrangers) {
+TEST_P(ServerTest, SurvivesGarbageAndSilentConnections) {
   std::mt19937 random(1);
   std::vector<Stream> strangers;
   for (size_t size = 0; size < 200; ++size) {
@@ -223,7 +223,7 @@ TEST(Measuring, TellsOfARoundTripThatEndsEarly) {
 }
 
 // A connection that cannot be made is not reported as packet loss.
-TEST(Measuring, SaysNothingOfPacketsWithoutAConnection) {
+TEST(Measuring, ReportsNoPacketLossWithoutAConnection) {
   const UniqueId token = UniqueId::random();
   const FakeServer stranger({UniqueId::random(), 1, "lo"});
   const FakeServer closing({token, 1, "lo"});
@@ -237,7 +237,7 @@ TEST(Measuring, SaysNothingOfPacketsWithoutAConnection) {
   }
 }
 
-TEST(Greeting, RefusesWhatIsNone) {
+TEST(Greeting, RefusesMalformedWelcomes) {
   const WelcomeBytes welcome = encode(Welcome{UniqueId::random(), 1, "eth0"});
   ASSERT_TRUE(decode_welcome(welcome).has_value());
   EXPECT_EQ(decode_welcome(welcome)->interface, "eth0");

@@ -31,7 +31,7 @@ std::vector<std::pair<size_t, size_t>> plain(const ChunkMap& map) {
   return ranges;
 }
 
-TEST(ChunkMap, IsAsASetOfBytes) {
+TEST(ChunkMap, AgreesWithASetOfBytes) {
   std::mt19937 random(1);
   for (int round = 0; round < 500; ++round) {
     std::vector<bool> bytes[2];

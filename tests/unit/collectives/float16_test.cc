@@ -55,7 +55,7 @@ class Float16Test : public ::testing::Test {};
 using Both = ::testing::Types<Float16, BFloat16>;
 TYPED_TEST_SUITE(Float16Test, Both);
 
-TYPED_TEST(Float16Test, EveryValueAndBack) {
+TYPED_TEST(Float16Test, ConvertsEveryValueAndBack) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     const auto value = static_cast<float>(of_bits<TypeParam>(bits));
     const double wanted = value_of<TypeParam>(bits);
@@ -98,7 +98,7 @@ TYPED_TEST(Float16Test, NanStaysNan) {
   }
 }
 
-TEST(DataType, OfCppTypes) {
+TEST(DataType, MatchesTheCppType) {
   EXPECT_EQ(dataTypeOf<float>(), DataType::kFloat32);
   EXPECT_EQ(dataTypeOf<double>(), DataType::kFloat64);
   EXPECT_EQ(dataTypeOf<gloo::float16>(), DataType::kFloat16);

@@ -143,7 +143,7 @@ void expect_combined(ReduceOperation operation, size_t elements, size_t misalign
   }
 }
 
-TEST_P(ReductionTest, IsThePlainLoop) {
+TEST_P(ReductionTest, ReducesLikeAPlainLoop) {
   std::mt19937_64 random(17);
   with_type(type(), [&]<typename T>(T) {
     for (const ReduceOperation operation : kOperations) {
@@ -175,7 +175,7 @@ TEST_P(ReductionTest, OperandsMayBeSwapped) {
   });
 }
 
-TEST_P(ReductionTest, DividesAsThePlainLoop) {
+TEST_P(ReductionTest, DividesLikeAPlainLoop) {
   std::mt19937_64 random(19);
   with_type(type(), [&]<typename T>(T) {
     for (const int ranks : {1, 2, 3, 7, 10, 255, 256, 641, 65'537, 2'147'483'647}) {
@@ -243,7 +243,7 @@ INSTANTIATE_TEST_SUITE_P(, ShortReductionTest,
                                                                         DataType::kBFloat16)),
                          name_of_reduction);
 
-TEST(Reduction, NoneForWhatIsNoTypeOrOperation) {
+TEST(Reduction, IsNullForUnknownTypesAndOperations) {
   EXPECT_EQ(reduction(DataType::kFloat32, ReduceOperation::kCustom), nullptr);
   EXPECT_EQ(reduction(DataType::kFloat32, static_cast<ReduceOperation>(99)), nullptr);
   EXPECT_EQ(reduction(static_cast<DataType>(99), ReduceOperation::kSum), nullptr);

@@ -106,7 +106,7 @@ TEST(Signature, AMismatchNamesCollectivesAndRoots) {
   expect_parts(message_info({}, slice, {ScheduleKind::kTree, 0, 0}, 20), {"collective 200"});
 }
 
-TEST(Signature, AMismatchOfCountsHasThem) {
+TEST(Signature, AMismatchOfCountsListsThem) {
   Slice slice;
   slice.operation = operation(5);
   slice.operation.collective = Collective::kAllgather;

@@ -62,7 +62,7 @@ std::map<const std::byte*, size_t>& blocks() {
   return all;
 }
 
-TEST(BufferPool, TellsOfWhatItHasOfTheAllocator) {
+TEST(BufferPool, TellsTheListenerOfAllocatedBlocks) {
   const BufferPool::Listener listener{
       .came = [](const std::byte* block, size_t bytes) noexcept { blocks()[block] = bytes; },
       .goes =

@@ -85,7 +85,7 @@ TEST_F(CoresTest, Version1HasATreeOfItsOwnForCpuTime) {
   EXPECT_EQ(cpu_quota(proc()).value_or(CpuQuota()).cores, 1.5);
 }
 
-TEST_F(CoresTest, TextThatIsNoLimitIsNone) {
+TEST_F(CoresTest, MalformedLimitsAreIgnored) {
   is_in("/job");
   for (const char* text : {"", "\n", "100000", "x y", "-5 100000", "100000 0", "1 2 3"}) {
     write("cg2/job/cpu.max", text);
@@ -96,7 +96,7 @@ TEST_F(CoresTest, TextThatIsNoLimitIsNone) {
   EXPECT_FALSE(cpu_quota(proc()));
 }
 
-TEST_F(CoresTest, AProcessMayUseThoseThatTheKernelNames) {
+TEST_F(CoresTest, AProcessMayUseTheCoresThatTheKernelAllows) {
   const auto allowed = static_cast<double>(allowed_cpus().size());
   const Cores all = usable_cores(proc());
   EXPECT_EQ(all.count, allowed);

@@ -67,7 +67,7 @@ TEST(Cpus, AThreadIsBoundToThem) {
   EXPECT_EQ(allowed_cpus(), all) << "another thread's are its own";
 }
 
-TEST(Cpus, OnesThatAreNotThereAreNamedAndSoAreThoseThatAre) {
+TEST(Cpus, TheErrorNamesMissingAndExistingCpus) {
   Idle idle;
   const int one = *allowed_cpus().begin();
   for (const Cpus& cpus : {Cpus{8191}, Cpus{one, 8191}}) {

@@ -38,7 +38,7 @@ TEST(Descriptor, IsNoneOfTheStandardOnes) {
   }));
 }
 
-TEST(Descriptor, StaysWhatItIsAboveTheStandardOnes) {
+TEST(Descriptor, KeepsANumberAboveTheStandardDescriptors) {
   const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
   ASSERT_GT(fd, 2);
   EXPECT_EQ(above_standard(fd), fd);

@@ -80,7 +80,7 @@ TEST_F(EnvironmentTest, AValueThatIsSetReplacesTheDefault) {
   EXPECT_TRUE(check_environment().ok());
 }
 
-TEST_F(EnvironmentTest, ANumberIsItsDefaultUntilItIsOne) {
+TEST_F(EnvironmentTest, AnInvalidNumberIsReplacedByTheDefault) {
   EXPECT_EQ(environment_number("NEZHA_POLL"), 100);
   for (const char* bad : {"-1", "1000001", "ten", "1.5", "10 us", "99999999999999999999"}) {
     const Setting setting("NEZHA_POLL", bad);

@@ -38,7 +38,7 @@ TEST(Fork, MarksWhatAChildInherits) {
   EXPECT_FALSE(mark.is_inherited());
 }
 
-TEST(Fork, ChildrenDoNotKeepWhatIsOurs) {
+TEST(Fork, ChildrenCloseOurDescriptors) {
   const int ours = eventfd(0, EFD_CLOEXEC);
   const int others = eventfd(0, EFD_CLOEXEC);
   close_in_children(ours);
@@ -73,7 +73,7 @@ TEST(Fork, MakesOneForEachProcess) {
 }
 
 // fork() waits for threads that are opening or closing descriptors, and they wait for fork().
-TEST(Fork, WhileOthersOpenAndClose) {
+TEST(Fork, WorksWhileOthersOpenAndClose) {
   // The thread sanitizer allocates memory for a process's first descriptor, under a lock that its
   // fork() does not hold. If the child opened the first one, it could wait for a thread that it
   // does not have.

@@ -24,7 +24,7 @@ TEST(IntervalSet, JoinsNeighbours) {
   EXPECT_FALSE(set.contains(10));
 }
 
-TEST(IntervalSet, TheEmptyIntervalIsAlwaysThere) {
+TEST(IntervalSet, ContainsEveryEmptyInterval) {
   IntervalSet set;
   EXPECT_TRUE(set.add(5, 5));
   EXPECT_EQ(set.intervals(), 0u);

@@ -175,7 +175,7 @@ TEST_F(LaunchTest, MalformedAndContradictoryValuesAreErrorsThatNameTheVariables)
   }
 }
 
-TEST_F(LaunchTest, WhatTheProgramGivesGoesFirst) {
+TEST_F(LaunchTest, TheProgramsRankAndSizeTakePrecedence) {
   struct Case {
     int rank, size;  // given
     Variables variables;

@@ -27,7 +27,7 @@ TEST(LogFileName, NamesRankHostAndProcess) {
   EXPECT_EQ(LogFileName::expand("log.%r", -1), "log.none");
 }
 
-TEST(LogFileName, IsValidWhereAllHasAMeaning) {
+TEST(LogFileName, IsValidIfEveryPlaceholderIsKnown) {
   for (const char* good : {"a", "%r", "%h%p%%", "/var/log/%r.log"}) {
     EXPECT_TRUE(LogFileName::is_valid(good)) << good;
   }

@@ -205,7 +205,7 @@ TEST_F(LogToFile, EndsNoProgramWhoseFileMayNotGrow) {
   EXPECT_NE(lines.find(": another\n"), std::string::npos) << lines;
 }
 
-TEST_F(LogToFile, IsAnotherOneInAChild) {
+TEST_F(LogToFile, AChildHasItsOwnFile) {
   EXPECT_EQ(logged([this] {
               setenv("NEZHA_LOG_FILE", (folder_ + "/%p").c_str(), 1);
               log().warn("of the parent");

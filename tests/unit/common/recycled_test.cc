@@ -25,7 +25,7 @@ void use_blocks(unsigned char mark) {
   }
 }
 
-TEST(Recycled, BlocksAreWholeAndNobodyElses) {
+TEST(Recycled, BlocksAreWholeAndUnshared) {
   std::vector<std::thread> threads;
   for (unsigned char mark = 1; mark <= 4; ++mark) {
     threads.emplace_back([mark] {
@@ -35,7 +35,7 @@ TEST(Recycled, BlocksAreWholeAndNobodyElses) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(Recycled, MoreThanIsKeptGoesBack) {
+TEST(Recycled, SurplusBlocksGoToTheAllocator) {
   std::vector<void*> blocks;
   for (int i = 0; i < 1000; ++i) blocks.push_back(take_recycled(4096));
   for (void* block : blocks) recycle(block, 4096);

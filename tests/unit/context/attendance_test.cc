@@ -70,7 +70,7 @@ TEST(Attendance, PassesOnTheFirstOfEachSignature) {
   EXPECT_TRUE(attendance.hear(question(7, 1, 0))) << "it asks what nobody has asked";
 }
 
-TEST(Attendance, WhoEntersLateIsAbsentNoMore) {
+TEST(Attendance, ALateEntryEndsTheAbsence) {
   Attendance attendance;
   attendance.hear(question(7, 1, 0));
   attendance.hear(absent(7, 1, 5));

@@ -244,7 +244,7 @@ TEST_F(ControlPlaneTest, AllRanksRunEachOperationByTheSamePlan) {
 }
 
 // Such operations would keep their class at the first allocation that is tried.
-TEST_F(ControlPlaneTest, OperationsThatTellNothingGoAsTheyDidBefore) {
+TEST_F(ControlPlaneTest, OperationsWithoutMeasurementsChangeNoPlan) {
   make_both();
   for (uint64_t ordinal = 1; ordinal <= 40; ++ordinal) {
     for (Rank& rank : ranks_) {
@@ -284,7 +284,7 @@ TEST_F(ControlPlaneTest, NothingIsKnownUntilAllAreConnected) {
 
 // The best allocation for one size may be wrong for others, whose operations may never open a
 // class.
-TEST_F(ControlPlaneTest, AClassThatHasNoneYetGoesAsStripesWhereThereAreSome) {
+TEST_F(ControlPlaneTest, AClassWithoutAnAllocationUsesStripes) {
   ControlPlane::Options options;
   options.has_stripes = true;
   make_both(1, options);
@@ -336,7 +336,7 @@ TEST_F(ControlPlaneTest, WithOneRailInCommonThereIsNothingToBalance) {
 }
 
 // With one rail there is still a choice of algorithms, but not with two ranks.
-TEST_F(ControlPlaneTest, OneRailTakesAPlanForTheSizesThatHaveTwoAlgorithms) {
+TEST_F(ControlPlaneTest, OneRailIsPlannedOnlyWhereTwoAlgorithmsCompete) {
   make_network();
   ControlPlane::Options options;
   options.tries_algorithms = true;
@@ -371,7 +371,7 @@ TEST_F(ControlPlaneTest, AllButShortMessagesArePlanned) {
   }
 }
 
-TEST_F(ControlPlaneTest, WhatWasLearnedIsSavedAndGoneOnFrom) {
+TEST_F(ControlPlaneTest, ResumesFromTheSavedTable) {
   ControlPlane::Options options;
   options.table_path = "a file";
   make_both(1, options);
@@ -488,7 +488,7 @@ TEST_F(ControlPlaneTest, WithoutARankThereIsNoRecovery) {
   EXPECT_TRUE(absl::IsUnavailable(rank.nonsense[0])) << rank.nonsense[0];
 }
 
-TEST_F(ControlPlaneTest, ARecoveryTakesNoNonsense) {
+TEST_F(ControlPlaneTest, ARankRefusesInvalidRecoveryMessages) {
   has_engine_ = true;
   make_one(1);
   say(control_message::Recover{1, {}});
@@ -540,7 +540,7 @@ TEST_F(ControlPlaneTest, TheCoordinatorGoesOnWithoutARankThatLeaves) {
 
 // ---- What cannot be ----------------------------------------------------------------------------
 
-TEST_F(ControlPlaneTest, TheCoordinatorTakesNoNonsense) {
+TEST_F(ControlPlaneTest, TheCoordinatorRefusesInvalidMessages) {
   make_one(0);
   say(control_message::Lanes{0b11});
   stream_->send("what");
@@ -596,7 +596,7 @@ TEST_F(ControlPlaneTest, ARankTellsOfSamplesOfShortOperationsAfterAProbe) {
   EXPECT_GE(told_of(30, plan), 30);
 }
 
-TEST_F(ControlPlaneTest, ARankTakesNoNonsenseFromTheCoordinator) {
+TEST_F(ControlPlaneTest, ARankRefusesInvalidMessagesFromTheCoordinator) {
   make_one(1);
   say(control_message::Lanes{0b11});
   expect_nonsense(1, "not for rank 1");

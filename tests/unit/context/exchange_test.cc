@@ -109,7 +109,7 @@ class ExchangeTest : public ::testing::Test {
   std::vector<std::unique_ptr<Call>> calls_;
 };
 
-TEST(Exchange, IsNamedAsItsCallerWouldNameIt) {
+TEST(Exchange, HasANameWithRanksTagAndSize) {
   Loopback loopback;
   const auto name = [&](const Exchange::Terms& terms) { return Exchange(terms, loopback).name(); };
   EXPECT_EQ(name({.peers = {3}, .tag = 7, .bytes = 400}), "send to rank 3 (tag 7, 400 bytes)");

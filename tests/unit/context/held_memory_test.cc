@@ -54,7 +54,7 @@ class HeldByOperations : public ::testing::Test {
   std::shared_ptr<Context> context_ = alone();
 };
 
-TEST_F(HeldByOperations, AMessagesMemoryUntilItIsOver) {
+TEST_F(HeldByOperations, MessageMemoryIsHeldUntilTheMessageEnds) {
   Vector output(kElements);
   const Vector input(kElements, 3.0F);
   Handle receiving = receive(output);
@@ -69,7 +69,7 @@ TEST_F(HeldByOperations, AMessagesMemoryUntilItIsOver) {
   EXPECT_FALSE(is_held(input));
 }
 
-TEST_F(HeldByOperations, AMessagesMemoryUntilItIsCancelled) {
+TEST_F(HeldByOperations, MessageMemoryIsHeldUntilCancellation) {
   Vector output(kElements);
   Handle receiving = receive(output);
   EXPECT_TRUE(is_held(output));
@@ -77,7 +77,7 @@ TEST_F(HeldByOperations, AMessagesMemoryUntilItIsCancelled) {
   EXPECT_FALSE(is_held(output));
 }
 
-TEST_F(HeldByOperations, AMessagesMemoryUntilItsContextIsGone) {
+TEST_F(HeldByOperations, MessageMemoryIsHeldUntilTheContextEnds) {
   Vector output(kElements);
   Handle receiving = receive(output);
   EXPECT_TRUE(is_held(output));
@@ -85,7 +85,7 @@ TEST_F(HeldByOperations, AMessagesMemoryUntilItsContextIsGone) {
   EXPECT_FALSE(is_held(output));
 }
 
-TEST_F(HeldByOperations, ACollectivesInputAndOutput) {
+TEST_F(HeldByOperations, CollectivesHoldTheirInputAndOutput) {
   const Vector input(kElements, 2.0F);
   Vector sum(kElements);
   AllreduceOptions reduction(context_);
@@ -122,7 +122,7 @@ TEST(RegisteredMemory, IsHeldAsLongAsTheObjectLives) {
   EXPECT_FALSE(is_held());
 }
 
-TEST(RegisteredMemory, IsMemory) {
+TEST(RegisteredMemory, MustBeValidMemory) {
   EXPECT_THROW(registerMemory(nullptr, 1), InvalidArgument);
   const char byte = 0;
   EXPECT_THROW(registerMemory(&byte, SIZE_MAX), InvalidArgument);

@@ -12,7 +12,7 @@ namespace {
 
 using Ranks = std::vector<int>;
 
-TEST(LostRanks, AnErrorHasNoneUntilItIsToldSome) {
+TEST(LostRanks, AnErrorHasNoneByDefault) {
   EXPECT_EQ(lost_ranks(absl::UnavailableError("why")), Ranks{});
   EXPECT_EQ(lost_ranks(with_lost_ranks(absl::UnavailableError("why"), {})), Ranks{});
 }

@@ -91,7 +91,7 @@ TEST(Memory, WhatMayNotBeUsedIsRefused) {
 }
 
 // Lines in the format of proc_pid_maps(5), with the files through which drivers map memory.
-TEST(Memory, MemoryThatADriverMapsIsADevices) {
+TEST(Memory, MappingsOfADriverAreDeviceMemory) {
   const std::vector<MemoryArea> areas = parse_memory_map(
       "1000-2000 rw-p 00000000 00:00 0 \n"
       "2000-3000 rw-s 00000000 00:06 400                        /dev/nvidia-uvm\n"

@@ -94,7 +94,7 @@ class RepairTest : public ::testing::Test {
 constexpr Range kFront{0, kBytes / 4};
 constexpr Range kMiddle{kBytes / 4, kBytes / 4};
 
-TEST_F(RepairTest, WhatARankHasIsGivenAndTheRestIsReducedAgain) {
+TEST_F(RepairTest, CopiesWhatARankHasAndReducesTheRestAgain) {
   for (size_t i = 0; i < kElements / 4; ++i) members_[0].vector[i] = static_cast<uint32_t>(i);
   for (Member& member : members_) {
     for (size_t i = kElements / 4; i < kElements / 2; ++i)
@@ -116,7 +116,7 @@ TEST_F(RepairTest, WhatARankHasIsGivenAndTheRestIsReducedAgain) {
   }
 }
 
-TEST_F(RepairTest, WhoHasReturnedGivesWhatItsEngineRetained) {
+TEST_F(RepairTest, ARankThatReturnedSuppliesWhatItsEngineRetained) {
   for (size_t i = 0; i < kElements / 4; ++i) members_[0].vector[i] = 5;
   std::vector<Retained> retained(2);
   retained[0] = {3, 8, 1, kMiddle.offset, std::vector<std::byte>(kMiddle.length)};  // not this one
@@ -143,7 +143,7 @@ TEST_F(RepairTest, WhoHasReturnedGivesWhatItsEngineRetained) {
 }
 
 // In a broadcast only the root has the input, and no rank may write to it.
-TEST_F(RepairTest, WhatNobodyHasOfABroadcastComesFromItsRoot) {
+TEST_F(RepairTest, TheRootSuppliesTheMissingPartsOfABroadcast) {
   const std::vector<uint32_t> input(kElements, 5);
   for (const int rank : {0, 1}) {
     const auto index = static_cast<size_t>(rank);
@@ -167,7 +167,7 @@ TEST_F(RepairTest, WhatNobodyHasOfABroadcastComesFromItsRoot) {
   }
 }
 
-TEST_F(RepairTest, PiecesThatCannotBeAreErrors) {
+TEST_F(RepairTest, InvalidPiecesAreErrors) {
   EXPECT_FALSE(start(0, {{0, kBytes + 4}, 1}, 1).ok()) << "behind the end";
   EXPECT_FALSE(start(0, {{2, 4}, 1}, 1).ok()) << "it cuts an element";
   EXPECT_FALSE(start(0, {{0, 4}, 2}, 1).ok()) << "no such rank";

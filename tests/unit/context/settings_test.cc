@@ -99,7 +99,7 @@ TEST_F(SettingsTest, ATimeoutMustBePositive) {
   }
 }
 
-TEST_F(SettingsTest, ARankThatIsGivenNothingTakesRank0s) {
+TEST_F(SettingsTest, ARankWithoutSettingsTakesThoseOfRank0) {
   ContextOptions options;
   options.rails = {"a", "b"};
   Algorithm algorithm = Algorithm::kAuto;
@@ -121,7 +121,7 @@ TEST_F(SettingsTest, ARankThatIsGivenTheSameAgrees) {
   adopted("plan=slice shares=2,1 policy=none algorithm=direct", own);
 }
 
-TEST_F(SettingsTest, ARankThatIsGivenSomethingElseIsToldWhatAndByWhat) {
+TEST_F(SettingsTest, AMismatchNamesTheSettingAndItsSource) {
   ContextOptions own;
   own.plan = Plan::kSlice;
   absl::Status status = refusal("plan=stripe shares= policy=none algorithm=auto", own);
@@ -169,7 +169,7 @@ TEST_F(SettingsTest, ARailMayHaveNoShare) {
   EXPECT_EQ(options.shares, (std::vector<double>{100, 0}));
 }
 
-TEST_F(SettingsTest, SharesThatCannotBeAreToldByWhatGaveThem) {
+TEST_F(SettingsTest, InvalidSharesAreReportedWithTheirSource) {
   const auto refused = [](const std::string& rank0, const ContextOptions& own = {}) {
     ContextOptions options;
     options.rails = {"a", "b"};

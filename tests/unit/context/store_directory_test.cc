@@ -95,7 +95,7 @@ TEST(StoreDirectory, AsksTheStoreLessOftenTheLongerItWaits) {
   }
 }
 
-TEST(StoreDirectory, PausesGrowAndTowardsTheDeadlineShrink) {
+TEST(StoreDirectory, PausesGrowAndShrinkTowardsTheDeadline) {
   constexpr Nanos kFar = 1000 * kSecond;
   EXPECT_EQ(pause_after(kSecond / 10, kFar), 0);
   EXPECT_EQ(pause_after(kSecond, kFar), kSecond / 4);
@@ -191,7 +191,7 @@ class ReplacingStore final : public ::gloo::rendezvous::HashStore {
   std::map<std::string, std::vector<char>> values_;
 };
 
-TEST(StoreDirectory, WhoIsReplacedLearnsByWhom) {
+TEST(StoreDirectory, AReplacedProcessLearnsItsSuccessor) {
   StoreDirectory directory(std::make_shared<ReplacingStore>());
   const Record red = record_of(1, "red", 11);
   const Record blue = record_of(2, "blue", 22);
@@ -202,7 +202,7 @@ TEST(StoreDirectory, WhoIsReplacedLearnsByWhom) {
   expect_both(directory.confirm(1, red));
 }
 
-TEST(StoreDirectory, SaysSoOfTwoProcessesThatComeAtTheSameTime) {
+TEST(StoreDirectory, GivesTheAdviceIfTwoProcessesPublishAtOnce) {
   const absl::Status status =
       StoreDirectory(std::make_shared<FailingStore>(true)).publish(0, little_record());
   EXPECT_TRUE(absl::StrContains(status.message(), kAdvice)) << status;
@@ -217,7 +217,7 @@ class UnreadableStore final : public ::gloo::rendezvous::HashStore {
 };
 
 // Otherwise this would be reported at once, as a rank that is late.
-TEST(StoreDirectory, AStoreThatFailsIsNoRankThatIsLate) {
+TEST(StoreDirectory, AFailingStoreIsNotReportedAsALateRank) {
   const auto store = std::make_shared<UnreadableStore>();
   const auto never = [] { return absl::OkStatus(); };
   const absl::Status status = StoreDirectory(store).read(0, now() + 60 * kSecond, never).status();
@@ -226,7 +226,7 @@ TEST(StoreDirectory, AStoreThatFailsIsNoRankThatIsLate) {
   EXPECT_FALSE(absl::StrContains(status.message(), "has not appeared")) << status;
 }
 
-TEST(StoreDirectory, SaysNothingOfItIfTheStoreFails) {
+TEST(StoreDirectory, GivesNoSuchAdviceIfTheStoreFails) {
   const absl::Status status =
       StoreDirectory(std::make_shared<FailingStore>(false)).publish(0, little_record());
   EXPECT_TRUE(absl::IsUnavailable(status));

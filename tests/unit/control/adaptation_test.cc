@@ -120,7 +120,7 @@ TEST(Adaptation, IsNearTheBestOnABusyMachineToo) {
 }
 
 // A token bucket hides that the rail was slow, and later that it is no longer slow.
-TEST(Adaptation, ToARailThatIsBackBehindABucketCostsLittleToo) {
+TEST(Adaptation, ReturnOfARailBehindABucketCostsLittle) {
   struct Return {
     double rate;
     double bucket;
@@ -149,7 +149,7 @@ TEST(Adaptation, ToARailThatIsBackBehindABucketCostsLittleToo) {
 }
 
 // Stripes do not tell which rail has changed.
-TEST(Adaptation, OfStripesThatBecomeSlowFindsTheRailThatHas) {
+TEST(Adaptation, FindsTheSlowRailWhenStripesBecomeSlow) {
   SimulatedLane rail = megabits(1000);
   rail.bucket = 36'000;
   double mean = 0;
@@ -191,7 +191,7 @@ TEST(Adaptation, ALaneThatWasLateWithLittleMoreIsNotTriedAtOnce) {
 // Lanes that carry little live on what they save up: with a bit less than they can carry they end
 // early, by much; with a bit more they end late. Trials of more must cost less than the buckets
 // gain.
-TEST(Adaptation, LanesThatLiveOnBucketsAreLetBe) {
+TEST(Adaptation, TrialsOfLanesBehindBucketsCostLittle) {
   struct Bucket {
     double bytes;
     double least_paid;
@@ -236,7 +236,7 @@ TEST(Adaptation, LanesThatLiveOnBucketsAreLetBe) {
 }
 
 // What is not in use is seen by probes, which may cost a hundredth of the time.
-TEST(Adaptation, OfALaneThatWasLeftTakesAProbe) {
+TEST(Adaptation, NoticesAChangeOfAnUnusedLaneByAProbe) {
   for (const int lane : {0, 1}) {
     for (uint32_t seed = 1; seed <= kChangeSeeds; ++seed) {
       ModelPolicy* policy = nullptr;

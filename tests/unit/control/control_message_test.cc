@@ -122,7 +122,7 @@ bool is_refused(const std::vector<uint64_t>& values) {
   return !message.ok() && absl::IsInvalidArgument(message.status());
 }
 
-TEST(ControlMessage, IsWhatItWasAfterTheWay) {
+TEST(ControlMessage, SurvivesEncodingAndDecoding) {
   for (const Message& message : examples()) {
     const std::string bytes = encode(message);
     EXPECT_EQ(bytes.size() % kWord, 0);
@@ -199,7 +199,7 @@ TEST(ControlMessage, IsNotReadWhenItIsCutShort) {
   EXPECT_TRUE(is_refused({1, 3, 9, 100, 2, 7, 0})) << "a lane is missing";
 }
 
-TEST(ControlMessage, IsNotReadWithMoreThanItsOwn) {
+TEST(ControlMessage, IsRefusedWithTrailingWords) {
   EXPECT_TRUE(is_refused({0, 5, 0}));
   EXPECT_TRUE(is_refused({2, 1, 0}));
   EXPECT_TRUE(is_refused({5}));
@@ -207,7 +207,7 @@ TEST(ControlMessage, IsNotReadWithMoreThanItsOwn) {
 }
 
 // Replaces each word by several values, and flips each bit.
-TEST(ControlMessage, MakesSenseOrIsAnErrorWhateverAWordBecomes) {
+TEST(ControlMessage, ChangedWordsAreRefusedOrMakeSense) {
   constexpr std::array<uint64_t, 12> kValues{
       0,   1,      2,           kLanes,        kSizeClasses,      255,
       256, kWhole, 0xffff'ffff, 0x1'0000'0000, uint64_t{1} << 63, ~uint64_t{0}};
@@ -234,7 +234,7 @@ TEST(ControlMessage, MakesSenseOrIsAnErrorWhateverAWordBecomes) {
   }
 }
 
-TEST(ControlMessage, MakesSenseOrIsAnErrorWhateverItsWords) {
+TEST(ControlMessage, RandomWordsAreRefusedOrMakeSense) {
   std::mt19937_64 random(1);
   int read = 0;
   for (int i = 0; i < 200'000; ++i) {
@@ -251,7 +251,7 @@ TEST(ControlMessage, MakesSenseOrIsAnErrorWhateverItsWords) {
   EXPECT_GT(read, 1000);
 }
 
-TEST(ControlMessage, RefusesAllocationsThatAreNone) {
+TEST(ControlMessage, RefusesInvalidAllocations) {
   const auto commit_of = [](const std::vector<uint64_t>& change) {
     std::vector<uint64_t> values{4, 1, 0, 1};
     values.insert(values.end(), change.begin(), change.end());
@@ -273,13 +273,13 @@ TEST(ControlMessage, RefusesAllocationsThatAreNone) {
   EXPECT_TRUE(is_refused(commit_of({20, 1, kWhole, 0, 0, 256 + 2, 0})));
 }
 
-TEST(ControlMessage, RefusesLanesThatThereAreNot) {
+TEST(ControlMessage, RefusesUnknownLanes) {
   EXPECT_FALSE(is_refused({0, 0b111}));
   EXPECT_TRUE(is_refused({0, 0b1000}));
   EXPECT_TRUE(is_refused({0, uint64_t{1} << 32}));
 }
 
-TEST(ControlMessage, RefusesDurationsThatAreNone) {
+TEST(ControlMessage, RefusesInvalidDurations) {
   EXPECT_TRUE(is_refused({1, 3, 9, 100, 2, 7, 0, uint64_t{1} << 63}));
   EXPECT_TRUE(is_refused({1, uint64_t{1} << 32, 9, 100, 2, 7, 0, 8})) << "the tag is too large";
 }

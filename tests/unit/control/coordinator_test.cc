@@ -300,7 +300,7 @@ TEST_F(CoordinatorTest, RefusesReadingsThatContradictEachOther) {
 
 // On a rank where operations overlapped, their times include each other. On other ranks the
 // operations may have run one after the other.
-TEST_F(CoordinatorTest, AnOperationThatOneRankSaysNothingOfDoesNotCount) {
+TEST_F(CoordinatorTest, AnOperationDoesNotCountIfARankHasNoTimesOfIt) {
   open();
   const auto read = [&](int rank, uint64_t ordinal, LaneTimes lanes) {
     const absl::Status status =

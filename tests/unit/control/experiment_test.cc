@@ -128,7 +128,7 @@ TEST(Experiment, EndsWhereOperationsBeginToOverlap) {
 }
 
 // What its policy knows of the others is what the first one's does.
-TEST(Experiment, WhereItsLaneBecomesSlowerTheSlowOnesAreLetBe) {
+TEST(Experiment, IgnoresSlowLanesWhenTheFastOneSlowsDown) {
   for (const uint64_t bytes : {kShortBytes, kTriedBytes}) {
     SCOPED_TRACE(bytes);
     const SizeClass size_class = size_class_of(bytes);
@@ -150,7 +150,7 @@ TEST(Experiment, TheFirstOperationsDoNotDecide) {
   EXPECT_EQ(job.entry().algorithm, kOther) << job.balancer->table().history(kTriedClass);
 }
 
-TEST(Experiment, OperationsThatAreSlowForAWhileDoNotHaveTheBetterOneLeft) {
+TEST(Experiment, KeepsTheBetterOneThroughASlowSpell) {
   Job job({kFewRounds}, {kFewBytes});
   job.run(2'000);
   ASSERT_EQ(job.entry().algorithm, kOther);
@@ -303,7 +303,7 @@ TEST(Experiment, WaysThatAreNoBetterAreSeldomTried) {
   EXPECT_GE(roads.taken["usual"], 19'900) << roads.balancer.table().history(kTriedClass);
 }
 
-TEST(Experiment, OfTwoThatAreAboutAsGoodEitherIsTaken) {
+TEST(Experiment, TakesEitherOfTwoEquallyGoodWays) {
   Roads roads({.other = 200'000, .usual_by_turns = 150'000, .other_by_turns = 99'000});
   roads.run(20'000);
   EXPECT_GE(roads.taken["usual"] + roads.taken["other by turns"], 19'500)
@@ -409,7 +409,7 @@ TEST(Experiment, FollowsANetworkThatChanges) {
   EXPECT_EQ(job.entry().algorithm, Algorithm::kAuto) << job.balancer->table().history(kTriedClass);
 }
 
-TEST(Experiment, OtherClassesHaveNone) {
+TEST(Experiment, TriesNothingInOtherClasses) {
   Job job({kFewRounds}, {kFewBytes});
   job.run(1'000, kTriedBytes / 8);
   EXPECT_EQ(job.by_other, 0);

@@ -28,7 +28,7 @@ class LaneChangesTest : public testing::Test {
   LaneModel model_{2};
 };
 
-TEST_F(LaneChangesTest, ThatAllLanesAreLateIsNone) {
+TEST_F(LaneChangesTest, NoLaneHasChangedIfAllAreLate) {
   EXPECT_TRUE(of(4'000'000, 4'100'000).empty());
   EXPECT_TRUE(of(9'000'000, 9'000'000).empty());
 }
@@ -42,7 +42,7 @@ TEST_F(LaneChangesTest, ALaneThatIsLateBesideOthersHasChanged) {
   }
 }
 
-TEST_F(LaneChangesTest, ALaneThatIsEarlyHasOnlyIfItIsByMuch) {
+TEST_F(LaneChangesTest, AnEarlyLaneHasChangedOnlyIfByMuch) {
   EXPECT_TRUE(of(4'000'000, 3'000'000).empty()) << "it may live on tokens that it has saved up";
   const LaneChanges changes = of(4'000'000, 1'200'000);
   ASSERT_EQ(changes.size(), 1);

@@ -17,7 +17,7 @@ TEST(LineFit, GoesThroughSamplesWhoseLengthsDiffer) {
   EXPECT_NEAR(line.slope, 2, 0.1);
 }
 
-TEST(LineFit, TakesBytesToBeAllThatCountsWhereLengthsTellNothing) {
+TEST(LineFit, AssumesNoStartTimeIfLengthsAreEqual) {
   const Line line = fit_line({sample(100), sample(100)});
   EXPECT_NEAR(line.at(100), 300, 0.1);
   EXPECT_NEAR(line.start, 0, 0.1);
@@ -34,20 +34,20 @@ TEST(LineFit, CountsAStallForLittle) {
   EXPECT_NEAR(line.at(100), 300, 15);
 }
 
-TEST(LineFit, CountsWhatHasNoWeightForNothing) {
+TEST(LineFit, IgnoresSamplesWithoutWeight) {
   Sample off = sample(100, 3);
   off.weight = 0;
   EXPECT_NEAR(fit_line({sample(100), off}).at(100), 300, 0.1);
 }
 
-TEST(LineFit, KnowsLessFromFewer) {
+TEST(LineFit, ErrorShrinksWithMoreSamples) {
   const Line one = fit_line({sample(100)});
   const Line four = fit_line({sample(100), sample(100), sample(100), sample(100)});
   EXPECT_NEAR(one.error, 0.02, 1e-6);
   EXPECT_NEAR(four.error, 0.01, 1e-6);
 }
 
-TEST(LineFit, IsNeverFlatNorStartsBelowNothing) {
+TEST(LineFit, HasAPositiveSlopeAndNoNegativeStart) {
   const Line flat = fit_line({{100, 300, 0.001, 1}, {1000, 200, 0.001, 1}});
   EXPECT_GT(flat.slope, 0);
   const Line steep = fit_line({{100, 100, 0.001, 1}, {1000, 2000, 0.001, 1}});

@@ -41,7 +41,7 @@ Window window(SizeClass size_class, uint32_t number, std::vector<LaneTime> lanes
 
 // A run that goes on from the table does so where the class was before the probe, for as long as
 // that lasts.
-TEST(TableEntry, WhatAProbeTakesIsNotWhatTheClassTook) {
+TEST(TableEntry, TimesOfAProbeAreNotThoseOfTheClass) {
   TableEntry entry;
   entry.change(all_on(0, 2), Cause::kStart);
   entry.saw(window(20, 1, {{100, 0}, {0, 0}}));

@@ -91,7 +91,7 @@ TEST(ModelPolicy, DividesFirstByWhatBurstsHaveShown) {
 }
 
 // As ranks have just started: what is early then may well be fast.
-TEST(ModelPolicy, LanesThatAreLostAtFirstLeaveOthersDividedAsAnyAre) {
+TEST(ModelPolicy, EarlyLaneLossesLeaveTheOthersWellDivided) {
   std::vector<SimulatedLane> lanes;
   for (const double rate : {250, 100, 50, 25}) lanes.push_back(megabits(rate));
   lanes.push_back(stripes(1.4));
@@ -107,7 +107,7 @@ TEST(ModelPolicy, LanesThatAreLostAtFirstLeaveOthersDividedAsAnyAre) {
   }
 }
 
-TEST(ModelPolicy, ShortMessagesComeToTakeWhatTheyTakeByTheFastestRail) {
+TEST(ModelPolicy, ShortMessagesConvergeToTheTimeOfTheFastestRail) {
   std::vector<SimulatedLane> lanes;
   for (const double rate : {100, 400, 1000, 200}) lanes.push_back(megabits(rate));
   lanes.push_back(stripes());
@@ -132,7 +132,7 @@ TEST(ModelPolicy, ShortMessagesGoByASlowerRailThatAnswersSooner) {
 
 // Meanwhile an experiment may go on whose gain is less than the best one's. That costs at most a
 // tenth of a second on average.
-TEST(ModelPolicy, ShortMessagesAreBackOnTheRailThatSomethingWasInTheWayOf) {
+TEST(ModelPolicy, ShortMessagesReturnToARailThatWasObstructed) {
   int late = 0;
   double lost = 0;  // nanoseconds
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
@@ -311,7 +311,7 @@ TEST(ModelPolicy, AProbeThatGoesOnBeingALittleBetterIsBelieved) {
 }
 
 // As ranks that have just started do not have a core each yet.
-TEST(ModelPolicy, ASlowStartBesideEachOtherIsNotHeldAgainstLanesForLong) {
+TEST(ModelPolicy, ForgetsThatLanesStartedSlowlySideBySide) {
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     ModelPolicy* policy = nullptr;
     SimulatedJob job({megabits(1000), megabits(1000)}, policy, 0.03, seed);
@@ -350,7 +350,7 @@ TEST(ModelPolicy, ALaneThatWasLeftInASlowSpellIsMeasuredAgain) {
   EXPECT_LT(job.excess(4 * kKiB), 0.05) << job.balancer().table().history(12);
 }
 
-TEST(ModelPolicy, SlowSpellsDoNotHaveProbesTakeMoreOfTheTime) {
+TEST(ModelPolicy, SlowSpellsDoNotRaiseTheTimeForProbes) {
   ModelPolicy* policy = nullptr;
   SimulatedJob job({megabits(1000), megabits(400), megabits(200), megabits(100)}, policy);
   for (int spell = 0; spell < 50; ++spell) {

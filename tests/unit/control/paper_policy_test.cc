@@ -69,7 +69,7 @@ TEST(PaperPolicy, IsColdBelowTheCrossover) {
   EXPECT_EQ(job.entry(16 * kMiB).state, ClassState::kHot) << "above it, none is";
 }
 
-TEST(PaperPolicy, ADriftOpensItAgain) {
+TEST(PaperPolicy, ADriftReopensTheSearch) {
   PaperPolicy* policy = nullptr;
   SimulatedJob job({megabits(1000), megabits(1000)}, policy);
   job.run(8 * kMiB, 200);

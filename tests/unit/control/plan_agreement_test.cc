@@ -175,7 +175,7 @@ TEST(PlanFollower, ReportsNothingThatIsOver) {
   EXPECT_TRUE(follower.prepare(1)->empty());
 }
 
-TEST(PlanFollower, WhatIsHeldInAStepKeepsTheOldPlanWhereAnotherRankHasStartedIt) {
+TEST(PlanFollower, AHeldOperationKeepsTheOldPlanIfAnotherRankHasStartedIt) {
   PlanFollower follower;
   ASSERT_TRUE(follower.prepare(1).ok());
   for (const uint64_t ordinal : {1, 2, 3}) EXPECT_FALSE(follower.start({1, ordinal}));
@@ -209,7 +209,7 @@ TEST(PlanFollower, WhatThisRankHasStartedItselfKeepsNoPlan) {
   EXPECT_EQ(follower.oldest(), 1u);
 }
 
-TEST(PlanFollower, WhatItHeldAndThenStartedKeepsNoPlan) {
+TEST(PlanFollower, AHeldOperationThatHasStartedKeepsNoPlan) {
   PlanFollower follower;
   ASSERT_TRUE(follower.prepare(1).ok());
   EXPECT_FALSE(follower.start({1, 1}));

@@ -36,7 +36,7 @@ std::vector<Repair> answer(RecoveryCoordinator& coordinator,
   return repairs;
 }
 
-TEST(Recovery, WhatNobodyHasIsDoneAgainAsAWhole) {
+TEST(Recovery, AnOperationThatNobodyHasIsRepeatedAsAWhole) {
   RecoveryCoordinator coordinator(3);
   ASSERT_TRUE(coordinator.lose(1));
   // The last rank has started neither operation.
@@ -50,7 +50,7 @@ TEST(Recovery, WhatNobodyHasIsDoneAgainAsAWhole) {
   EXPECT_TRUE(repairs[1].pieces.empty());
 }
 
-TEST(Recovery, WhatARankHasComesFromThere) {
+TEST(Recovery, APieceComesFromARankThatHasIt) {
   RecoveryCoordinator coordinator(3);
   ASSERT_TRUE(coordinator.lose(0));
   // The last rank has returned, and its engine retains a part.
@@ -64,7 +64,7 @@ TEST(Recovery, WhatARankHasComesFromThere) {
                 {4, 6, 0}, {10, 10, kNobody}, {20, 4, 1}, {24, 6, kNobody}, {30, 10, 2}}));
 }
 
-TEST(Recovery, WhatAllHaveNeedsNone) {
+TEST(Recovery, NothingIsRepairedIfAllHaveTheResult) {
   RecoveryCoordinator coordinator(2);
   ASSERT_TRUE(coordinator.lose(0));
   EXPECT_TRUE(answer(coordinator, {{{kFirst, {{0, 10}}, {}}}, {{kFirst, {{5, 5}}, {}}}}).empty());

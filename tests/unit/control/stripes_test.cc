@@ -20,7 +20,7 @@ std::vector<SimulatedLane> with(std::vector<SimulatedLane> lanes, const Simulate
   return lanes;
 }
 
-TEST(Stripes, AreWhatLongMessagesStartWith) {
+TEST(Stripes, LongMessagesStartWithStripes) {
   EXPECT_EQ(unlearned(0b111, 0b100, 3), all_on(2, 3));
   EXPECT_EQ(unlearned(0b011, 0b100, 3), equal_parts(0b011, 3)) << "stripes are dead";
   EXPECT_EQ(unlearned(0b111, 0, 3), equal_parts(0b111, 3));
@@ -28,7 +28,7 @@ TEST(Stripes, AreWhatLongMessagesStartWith) {
   EXPECT_EQ(policy.open(23), all_on(2, 3));
 }
 
-TEST(Stripes, OrSlicesAreNearTheBestAfterAHundredOperationsFromNothing) {
+TEST(Stripes, StripesOrSlicesAreNearTheBestAfterAHundredOperations) {
   for (const Network& network : networks()) {
     for (const uint64_t bytes : {kKiB, 16 * kKiB, 128 * kKiB, kMiB, 8 * kMiB, 64 * kMiB}) {
       int late = 0;
@@ -51,7 +51,7 @@ TEST(Stripes, OrSlicesAreNearTheBestAfterAHundredOperationsFromNothing) {
 }
 
 // Not all of their sets are looked at.
-TEST(Stripes, OrSlicesOfEightRailsAreNearTheBestToo) {
+TEST(Stripes, StripesOrSlicesOfEightRailsAreNearTheBest) {
   for (const uint64_t bytes : {kMiB, 8 * kMiB, 64 * kMiB}) {
     for (const int slow : {0, 1, 3, 4}) {
       std::vector<SimulatedLane> lanes;
@@ -66,7 +66,7 @@ TEST(Stripes, OrSlicesOfEightRailsAreNearTheBestToo) {
 }
 
 // Stripes adapt while an operation runs.
-TEST(Stripes, OrOneRailCarryLargeMessages) {
+TEST(Stripes, LargeMessagesUseStripesOrOneRail) {
   for (const double factor : {0.9, 1.2, 2.2}) {
     SimulatedJob job(
         with({megabits(1000), megabits(1000)}, stripes(factor)),
@@ -84,7 +84,7 @@ TEST(Stripes, OrOneRailCarryLargeMessages) {
   }
 }
 
-TEST(Stripes, AndSlicesThatDifferByAsMuchAsNoiseTakeNoTurns) {
+TEST(Stripes, DoNotAlternateWithSlicesBecauseOfNoise) {
   for (const double factor : {1.015, 1.02, 1.025, 1.03}) {
     for (uint32_t seed = 1; seed <= 10; ++seed) {
       ModelPolicy* policy = nullptr;
@@ -109,7 +109,7 @@ TEST(Stripes, AreNotTriedWhereNeighboursKnowThatSlicesAreBetter) {
 }
 
 // If the ranks' cores are the limit and not the wires, a second rail may gain nothing.
-TEST(Stripes, AndSlicesAreNeverSlowerThanTheBestRailAlone) {
+TEST(Stripes, StripesAndSlicesAreNeverSlowerThanTheBestRailAlone) {
   SimulatedLane fast = megabits(20'000);
   fast.slope_beside = 1.1;
   for (const uint64_t bytes :

@@ -127,7 +127,7 @@ TEST(Timer, LatenessThatOneOperationLeavesToTheNextCounts) {
 
 // Lateness delays all lanes of a rank alike. The ratio of the lanes' times is therefore that of
 // their minima over ranks, and the slowest lane takes as long as the operations took.
-TEST(Timer, LatenessSaysNothingOfLanesBesideEachOther) {
+TEST(Timer, LatenessDoesNotChangeTheRatioOfLanes) {
   constexpr Nanos kLate = 60;
   Timer timer(2, 2);
   std::optional<Window> window;
@@ -146,7 +146,7 @@ TEST(Timer, LatenessSaysNothingOfLanesBesideEachOther) {
   EXPECT_EQ(window->lanes[1].mean, 30 * (100 + kLate / 2) / 100);
 }
 
-TEST(Timer, ARankThatClaimsYearsCountsForLittle) {
+TEST(Timer, AbsurdTimesOfOneRankCountForLittle) {
   Timer timer(2, 1);
   std::optional<Window> window;
   for (uint64_t i = 1; i <= Timer::kOperations; ++i) {
@@ -185,7 +185,7 @@ TEST(Timer, TheLatenessOfOneRankAmongManyDoesNotCount) {
   }
 }
 
-TEST(Timer, AnOperationThatOverlappedOthersSaysNothingHoweverItFollowed) {
+TEST(Timer, AnOverlappingOperationDoesNotCountWhateverItsIdleTime) {
   Timer timer(2, 1);
   for (uint64_t i = 1; i <= 20; ++i) {
     Reading one = reading(i, {100});
@@ -268,7 +268,7 @@ TEST(Timer, AWindowIsOfOneClassAndOneAllocation) {
   EXPECT_TRUE(add(1024, 2));
 }
 
-TEST(Timer, WhatAClassRanBeforeItHadAnAllocationIsInNoWindow) {
+TEST(Timer, ReadingsBeforeTheFirstAllocationAreInNoWindow) {
   Timer timer(1, 1);
   timer.set_operations(size_class_of(kBytes), 2);
   for (uint64_t i = 1; i <= 5; ++i) {
@@ -282,7 +282,7 @@ TEST(Timer, WhatAClassRanBeforeItHadAnAllocationIsInNoWindow) {
 }
 
 // The rank without a usable measurement may be any of them, and may report first or last.
-TEST(Timer, LeavesOutAnOperationOfWhichARankSaysNothing) {
+TEST(Timer, LeavesOutAnOperationWithoutTimesFromARank) {
   Timer timer(3, 2);
   timer.set_operations(size_class_of(kBytes), 1);
   uint64_t ordinal = 0;
@@ -307,7 +307,7 @@ TEST(Timer, LeavesOutAnOperationOfWhichARankSaysNothing) {
   }
 }
 
-TEST(Timer, TellsOfOperationsThatGoOnSayingNothing) {
+TEST(Timer, ReportsALongRunOfSilentOperations) {
   Timer timer(1, 2);
   uint64_t ordinal = 0;
   const auto silent_windows = [&](int operations, const LaneTimes& lanes) {
@@ -344,7 +344,7 @@ TEST(Timer, ForgetsTheOldestOperationThatSomeRankDoesNotTellOf) {
   EXPECT_EQ(timer.pending(), Timer::kPending - 1);
 }
 
-TEST(Timer, RefusesWhatIsNoReadingOfTheOperation) {
+TEST(Timer, RefusesInvalidReadings) {
   Timer timer(2, 2);
   ASSERT_TRUE(timer.add(0, reading(1, {5, 0})).ok());
   const auto refused = [&](int rank, const Reading& one, const char* why) {

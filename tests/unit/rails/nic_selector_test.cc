@@ -179,7 +179,7 @@ TEST(NicSelector, TakesNicsAndCallsRailsAfterSubnets) {
   EXPECT_EQ(host.why_left("lo"), "loopback");
 }
 
-TEST(NicSelector, OfNothingTakesNothing) {
+TEST(NicSelector, TakesNothingWithoutNics) {
   EXPECT_EQ(Host().taken(), "");
   EXPECT_EQ(Host().loopback().taken(), "");
 }
@@ -297,7 +297,7 @@ TEST(NicSelector, TakesThePortsOfAVirtualRouter) {
   EXPECT_EQ(host.taken(), "eth0=10.0.0.0/16");
 }
 
-TEST(NicSelector, OfAWireTakesOneInterface) {
+TEST(NicSelector, TakesOneInterfacePerWire) {
   const Host tagged = Host()
                           .nic("eth0")
                           .virtual_device("vlan", "eth0.20", "10.20.0.1/16")
@@ -334,7 +334,7 @@ TEST(NicSelector, AnInterfaceThatIsDownTakesNoWire) {
   EXPECT_EQ(host.taken(), "eth0.10=10.10.0.0/16");
 }
 
-TEST(NicSelector, DevicesThatStandOnEachOtherEnd) {
+TEST(NicSelector, AcceptsADeviceThatIsStackedOnItself) {
   Host host;
   host.virtual_device("vlan", "a", "10.0.0.1/16").on("a");  // no kernel allows this
   EXPECT_EQ(host.taken(), "a=10.0.0.0/16");
@@ -389,13 +389,13 @@ Host dgx() {
   return host;
 }
 
-TEST(NicSelector, OfABigMachineTakesTheNicsForData) {
+TEST(NicSelector, TakesTheDataNicsOfALargeMachine) {
   EXPECT_EQ(dgx().taken(),
             "ibp0=10.10.0.0/24 ibp1=10.10.1.0/24 ibp2=10.10.2.0/24 ibp3=10.10.3.0/24"
             " ibp4=10.10.4.0/24 ibp5=10.10.5.0/24 ibp6=10.10.6.0/24 ibp7=10.10.7.0/24");
 }
 
-TEST(NicSelector, UnderALimitNearOnesGoFirst) {
+TEST(NicSelector, PrefersNearNicsUnderALimit) {
   EXPECT_EQ(dgx().taken(4, {1}),
             "ibp4=10.10.4.0/24 ibp5=10.10.5.0/24 ibp6=10.10.6.0/24 ibp7=10.10.7.0/24");
   EXPECT_EQ(dgx().taken(2, {0, 1}), "ibp0=10.10.0.0/24 ibp1=10.10.1.0/24");
@@ -405,7 +405,7 @@ TEST(NicSelector, UnderALimitNearOnesGoFirst) {
             " ibp7=10.10.7.0/24");
 }
 
-TEST(NicSelector, UnderALimitCardsOfTheirOwnGoBeforeNearOnes) {
+TEST(NicSelector, PrefersSeparateCardsToNearNicsUnderALimit) {
   const Host host = Host()
                         .nic("eth0", "10.0.0.1/16")
                         .pci("0000:3b:00.0", 0)
@@ -492,7 +492,7 @@ TEST(RailPairs, InARoutedNetworkGoByTheInterfacesNames) {
   EXPECT_EQ(pairs(one.rails(), crossed.rails()), "10.1.1.0/24=10.1.1.0/24");
 }
 
-TEST(RailPairs, WhatUsersNamedGoesByItsNameAlone) {
+TEST(RailPairs, RailsThatUsersNamedMatchByNameOnly) {
   EXPECT_EQ(pairs({{"blue", ""}, {"red", ""}}, {{"red", ""}, {"green", ""}}), "red=red");
   EXPECT_EQ(pairs({{"blue", ""}}, {{"10.0.0.0/16", "eth0"}}), "");
   EXPECT_EQ(pairs({{"eth0", ""}}, {{"10.0.0.0/16", "eth0"}}), "");

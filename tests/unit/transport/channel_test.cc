@@ -154,7 +154,7 @@ TEST_F(ChannelScript, ALinkThatLosesOneFrameIsNotGivenUp) {
 }
 
 // Bursts overflow the queues of switches.
-TEST_F(ChannelScript, WhatIsLostWhileBurstsAreOnTheirWayIsNotTheLinks) {
+TEST_F(ChannelScript, LossesDuringBurstsDoNotCountAgainstTheLink) {
   connect(2);
   receive(0, 1, 10);  // a side waits for something
   lose_much(1);
@@ -235,7 +235,7 @@ TEST_F(ChannelScript, NewsGoesByALinkThatIsWell) {
   }
 }
 
-TEST_F(ChannelScript, ALinkThatIsAskedIsLookedAfterThoughNobodyWaits) {
+TEST_F(ChannelScript, AnAskedLinkIsMonitoredThoughNobodyWaits) {
   connect(2);
   pass(kSecond);
   swallow(*network_, 1);
@@ -289,7 +289,7 @@ TEST_F(ChannelScript, ASlowLinkThatMovesIsNotGivenUp) {
   EXPECT_EQ(failures(0) + failures(1), 0u);
 }
 
-TEST_F(ChannelScript, AGrantThatIsLostInSilenceIsSentAgain) {
+TEST_F(ChannelScript, AGrantThatASilentLinkLosesIsSentAgain) {
   for (const Rail silent : {0, 1}) {
     connect(2);
     TestSender& sender = send(0, 1, kLarge);
@@ -433,7 +433,7 @@ TEST_F(ChannelScript, APeerBehindAPathThatPassesHandshakesAloneIsCutOffAndNotSil
   EXPECT_NE(described.find("large frames"), std::string::npos) << described;
 }
 
-TEST_F(ChannelScript, NobodyNeedsWhatWasSentForABrokenContext) {
+TEST_F(ChannelScript, DataOfABrokenContextDoesNotDelayDraining) {
   connect(1);
   cut_all(/*silent=*/true);
   const TestSender& sender = send(0, 1, 100);
@@ -485,7 +485,7 @@ TEST_F(ChannelScript, AGoodbyeBringsTheAcknowledgementsOfSmallMessages) {
   EXPECT_EQ(network_->side(0).pool().bytes_in_use(), 0u);
 }
 
-TEST_F(ChannelScript, AnAbortThatIsLostInSilenceIsSaidAgain) {
+TEST_F(ChannelScript, AnAbortThatASilentLinkLosesIsSentAgain) {
   connect(2);
   receive(1, 1, 10);
   const wire::Abort abort{FakeNetwork::kJob, 0, {}, "it broke"};
@@ -516,7 +516,7 @@ TEST_F(ChannelScript, WhatIsNotAcknowledgedIsHandedOverAfterLeaving) {
   EXPECT_TRUE(absl::IsUnavailable(late.failure)) << late.failure;
 }
 
-TEST_F(ChannelScript, LeavingThatIsLostInSilenceIsSaidAgain) {
+TEST_F(ChannelScript, ALeaveThatASilentLinkLosesIsSentAgain) {
   connect(2);
   const TestReceiver& receiver = receive(1, 1, 10);
   network_->break_connection(*network_->connection(0), /*silent=*/true);

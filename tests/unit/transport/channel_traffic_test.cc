@@ -453,17 +453,17 @@ class ChannelTrafficTest : public ChannelTest {
   size_t most_under_way_ = 0;
 };
 
-TEST_F(ChannelTrafficTest, OverStreamsThatBreak) {
+TEST_F(ChannelTrafficTest, TransfersOverStreamsThatBreak) {
   run_cases(0);
   EXPECT_EQ(most_under_way_, 1u);
 }
 
-TEST_F(ChannelTrafficTest, OverLinksThatReadThePeersMemoryAndBreak) {
+TEST_F(ChannelTrafficTest, TransfersOverLinksThatReadThePeersMemoryAndBreak) {
   run_cases(kAllRails);
   EXPECT_GT(most_under_way_, 2u);
 }
 
-TEST_F(ChannelTrafficTest, OverLinksOfBothKindsThatBreak) {
+TEST_F(ChannelTrafficTest, TransfersOverLinksOfBothKindsThatBreak) {
   run_cases(0b0101);
   EXPECT_GT(most_under_way_, 2u);
 }

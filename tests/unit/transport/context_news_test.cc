@@ -50,7 +50,7 @@ TEST_F(ContextNewsTest, WhoClosesAContextSaysSo) {
   EXPECT_EQ(frames->count(wire::FrameType::kLeave), 2);
 }
 
-TEST_F(ContextNewsTest, OfABrokenContextThePeerHearsThatAlone) {
+TEST_F(ContextNewsTest, SendsOnlyTheAbortOfABrokenContext) {
   const auto frames = link_up(0);
   news_.enter(kJob);
   EXPECT_TRUE(news_.has_future());
@@ -62,7 +62,7 @@ TEST_F(ContextNewsTest, OfABrokenContextThePeerHearsThatAlone) {
   EXPECT_EQ(frames->count(wire::FrameType::kLeave), 0);
 }
 
-TEST_F(ContextNewsTest, AnAbortIsForThoseWhoAreInTheContext) {
+TEST_F(ContextNewsTest, SendsAnAbortOnlyToMembersOfTheContext) {
   const auto frames = link_up(0);
   news_.enter(kJob);
   news_.send_abort(abort_of(kOtherJob));
@@ -79,7 +79,7 @@ TEST_F(ContextNewsTest, WhoEntersABrokenContextIsTold) {
   EXPECT_EQ(frames->count(wire::FrameType::kAbort), 1);
 }
 
-TEST_F(ContextNewsTest, AGoodbyeIsOfAllContextsAndBringsAcknowledgements) {
+TEST_F(ContextNewsTest, AGoodbyeEndsAllContextsAndSendsAcknowledgements) {
   const auto frames = link_up(0);
   news_.enter(kJob);
   hear(wire::FrameType::kGoodbye);
@@ -91,7 +91,7 @@ TEST_F(ContextNewsTest, AGoodbyeIsOfAllContextsAndBringsAcknowledgements) {
   EXPECT_NE(news_.left_error().message().find("its process has ended"), std::string::npos);
 }
 
-TEST_F(ContextNewsTest, WhoHasSaidGoodbyeSaysSoByEachNewLink) {
+TEST_F(ContextNewsTest, RepeatsTheGoodbyeOnEachNewLink) {
   const auto first = link_up(0);
   news_.say_goodbye();
   EXPECT_EQ(first->count(wire::FrameType::kGoodbye), 1);
@@ -112,7 +112,7 @@ TEST_F(ContextNewsTest, ThePeerLeavesOneContextAndNoOther) {
   EXPECT_NE(news_.left_error().message().find("it closed its context"), std::string::npos);
 }
 
-TEST_F(ContextNewsTest, NewsThatCannotBeReadIsNone) {
+TEST_F(ContextNewsTest, IgnoresMalformedNews) {
   for (const auto type : {wire::FrameType::kAbort, wire::FrameType::kLeave, wire::FrameType::kJoin,
                           wire::FrameType::kRollCall}) {
     hear(type, "x");

@@ -255,7 +255,7 @@ void expect_abort_of_next(Host& host) {
   EXPECT_EQ(aborts[0].reason, "it broke");
 }
 
-TEST(Endpoint, WhoSpeaksOfAContextHearsThatItBreaks) {
+TEST(Endpoint, AProcessThatEnteredAContextHearsThatItBreaks) {
   Host one, two;
   exchange(one, two, 1, 10);
   enter_next(one, two);
@@ -265,7 +265,7 @@ TEST(Endpoint, WhoSpeaksOfAContextHearsThatItBreaks) {
   expect_abort_of_next(two);
 }
 
-TEST(Endpoint, WhoSpeaksOfAContextHearsThatItHasBroken) {
+TEST(Endpoint, AProcessThatEntersAContextHearsThatItHasBroken) {
   Host one, two;
   exchange(one, two, 1, 10);
   enter_next(one, two);
@@ -274,7 +274,7 @@ TEST(Endpoint, WhoSpeaksOfAContextHearsThatItHasBroken) {
   expect_abort_of_next(two);
 }
 
-TEST(Endpoint, WhoSpeaksOfAContextThatIsClosedHearsThatItHasBroken) {
+TEST(Endpoint, AProcessThatEntersAClosedContextHearsThatItHasBroken) {
   Host one, two;
   exchange(one, two, 1, 10);
   enter_next(one, two);
@@ -285,7 +285,7 @@ TEST(Endpoint, WhoSpeaksOfAContextThatIsClosedHearsThatItHasBroken) {
 }
 
 // The hello of the connection names only one of the contexts.
-TEST(Endpoint, WhoConnectsHearsThatAnyOfTheContextsHasBroken) {
+TEST(Endpoint, AConnectingProcessHearsOfEachBrokenContext) {
   Host one, two;
   enter_next(one, two);
   {
@@ -313,7 +313,7 @@ TEST(Endpoint, WhoConnectsToAClosedContextHearsThatItHasBroken) {
   if (transfer.ticket != nullptr) two.channel_to(one, kNext).cancel(transfer.ticket);
 }
 
-TEST(Endpoint, WhoSpeaksOfAClosedContextIsToldThatTheOtherHasLeft) {
+TEST(Endpoint, AProcessThatEntersAClosedContextIsToldThatItsPeerHasLeft) {
   Host one, two;
   exchange(one, two, 1, 10);
   enter_next(one, two);

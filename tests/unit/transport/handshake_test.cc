@@ -313,7 +313,7 @@ TEST_F(HandshakeTest, TheAcceptingEndWarnsOnceAndHangsUpIfItHasNoLink) {
   EXPECT_EQ(log_.take(), warning("no queue is left; raise the limit")) << "again, after a link";
 }
 
-TEST_F(HandshakeTest, HalfAGreetingIsNoGreeting) {
+TEST_F(HandshakeTest, AnIncompleteGreetingEndsTheConnection) {
   const std::string half = text_of(wire::encode(hello())) + std::string(kGreeting / 2, 's');
   Stranger silent(plain(*near_));
   silent.write(half.data(), half.size());
@@ -329,7 +329,7 @@ TEST_F(HandshakeTest, HalfAGreetingIsNoGreeting) {
   EXPECT_TRUE(here_.links.empty());
 }
 
-TEST_F(HandshakeTest, HalfAGreetingIsNoAnswer) {
+TEST_F(HandshakeTest, AnIncompleteAnswerFailsTheAttempt) {
   const net::Socket listener(socket(AF_INET, SOCK_STREAM, 0));
   net::Address any = *net::Address::parse_host("127.0.0.1");
   ASSERT_EQ(bind(listener.fd(), any.sockaddr_ptr(), any.length()), 0);
@@ -361,7 +361,7 @@ TEST_F(HandshakeTest, HalfAGreetingIsNoAnswer) {
   EXPECT_TRUE(here_.links.empty());
 }
 
-TEST_F(HandshakeTest, WhoIsNoPeerNeedNotGreet) {
+TEST_F(HandshakeTest, OtherProgramsAreRefusedBeforeTheirGreeting) {
   Stranger garbage(plain(*near_));
   garbage.write(std::string(wire::kHelloSize, 'G').data(), wire::kHelloSize);
   Stranger other(plain(*near_));

@@ -167,7 +167,7 @@ TEST(Hold, HoldsAsLongAsItLives) {
   EXPECT_EQ(holder.comings(memory.data(), memory.size()), 3);
 }
 
-TEST(Hold, OfAParentDoesNothingInAChildOfFork) {
+TEST(Hold, AParentsHoldDoesNothingInAChildOfFork) {
   const std::vector<char> memory(kLeast);
   Hold parents(memory.data(), memory.size());
   const pid_t child = fork();

@@ -38,7 +38,7 @@ TEST_F(InboxTest, NothingIsPlacedOrLandedAfterCancel) {
   EXPECT_EQ(next.memory, "n");
 }
 
-TEST_F(InboxTest, CancelBeforeAnythingCame) {
+TEST_F(InboxTest, CancelBeforeTheFirstSegmentLeavesItToTheNextReceiver) {
   FakeReceiver cancelled(1), next(1);
   Inbox::Ticket* ticket = inbox_.post(info(1, 1), &cancelled);
   inbox_.cancel(ticket);
@@ -132,7 +132,7 @@ TEST_F(InboxTest, HeldMemoryOfALinkThatDiesIsNotCounted) {
 
 // Two links are in the middle of the same segment, so the sender has given one of them up, but the
 // receiver does not know which. Here the first link continues and the second breaks.
-TEST_F(InboxTest, OfTwoAttemptsAtOnceTheLaterOneLandsThoughItCameFirst) {
+TEST_F(InboxTest, TheLaterOfTwoAttemptsLandsThoughItArrivesFirst) {
   FakeReceiver receiver(4);
   inbox_.post(info(1, 4), &receiver);
   const auto live = arrive(0, info(1, 4), 1, 0, 4, wire::kFlagCharged, 0, /*attempt=*/1);
@@ -150,7 +150,7 @@ TEST_F(InboxTest, OfTwoAttemptsAtOnceTheLaterOneLandsThoughItCameFirst) {
   EXPECT_EQ(receiver.memory, "abcd");
 }
 
-TEST_F(InboxTest, OfTwoAttemptsAtOnceTheLaterOneTakesTheEarlierOnesPlace) {
+TEST_F(InboxTest, TheLaterOfTwoAttemptsReplacesTheEarlierOne) {
   for (const bool first_breaks_off : {true, false}) {
     const uint64_t number = first_breaks_off ? 1 : 2;
     FakeReceiver receiver(4);
@@ -220,7 +220,7 @@ TEST_F(InboxTest, ALaterAttemptTakesThePlaceOfOneOfThoseThatALinkReads) {
 }
 
 // A correct peer sends a segment at most once on a link.
-TEST_F(InboxTest, OfASegmentThatALinkReadsTwiceTheLaterAttemptLands) {
+TEST_F(InboxTest, TheLaterAttemptLandsIfALinkReadsASegmentTwice) {
   for (const uint32_t second : {0u, 1u, 2u}) {
     const uint64_t number = 1 + second;
     FakeReceiver receiver(4);
@@ -335,7 +335,7 @@ TEST_F(InboxTest, AbandonedMessageEndsOnceNobodyWantsIt) {
 
 // Segments on other links may arrive after the end of an abandoned message, although they were
 // charged.
-TEST_F(InboxTest, TheCreditOfWhatAnEndOvertakesComesBack) {
+TEST_F(InboxTest, CreditOfSegmentsThatAnEndOvertakesIsReturned) {
   for (const bool closed : {false, true}) {
     const uint64_t number = closed ? 2 : 1;
     const uint64_t before = consumed();

@@ -110,7 +110,7 @@ TEST_F(InboxTest, OneOfSeveralTakesItsTurnAndMayBeWithdrawn) {
   EXPECT_EQ(last.memory, "2");
 }
 
-TEST_F(InboxTest, OneOfSeveralHasMatchedWhatDiffersFromWhatItAsksFor) {
+TEST_F(InboxTest, OneOfSeveralIsToldOfItsMatchBeforeTheMismatch) {
   FakeReceiver receiver(2);
   receiver.on_matched = [&] { EXPECT_TRUE(receiver.mismatches.empty()); };
   inbox_.post(info(1, 2), &receiver, /*asks=*/true);
@@ -337,7 +337,7 @@ TEST_F(InboxTest, WhatALinkReadsAtATimeLandsInTheOrderOfItsHeaders) {
   EXPECT_FALSE(inbox_.wanted());
 }
 
-TEST_F(InboxTest, EachOfThemHasItsOwnLengthAndAcknowledgement) {
+TEST_F(InboxTest, EachSegmentOfALinkHasItsOwnLengthAndAcknowledgement) {
   FakeReceiver receiver(6);
   inbox_.post(info(1, 6), &receiver);
   ASSERT_TRUE(arrive(0, info(1, 6), 1, 0, 1).ok());

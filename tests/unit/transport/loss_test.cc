@@ -53,7 +53,7 @@ TEST(LossTest, ItIsOverWhenEnoughHasArrivedInARow) {
   EXPECT_FALSE(loss.is_lossy());
 }
 
-TEST(LossTest, AnotherLinkBeginsAtNothingAndIsJudgedAsTheOneBefore) {
+TEST(LossTest, ANewLinkCountsAnewAndInheritsTheJudgement) {
   Loss loss;
   EXPECT_FALSE(loss.look({1000, 100}));
   EXPECT_TRUE(loss.look({2000, 200}));

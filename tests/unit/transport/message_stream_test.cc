@@ -179,7 +179,7 @@ TEST_F(MessageStreamTest, TheShortestAndTheLongestMessagesCome) {
   EXPECT_TRUE(end(1).messages == sent);
 }
 
-TEST_F(MessageStreamTest, WhatCameBeforeTheStartComesThen) {
+TEST_F(MessageStreamTest, EarlyMessagesAreDeliveredAtTheStart) {
   make_network(1, 2);
   stream(0).start();
   for (const char* message : {"a", "b", "c"}) stream(0).send(message);
@@ -219,7 +219,7 @@ TEST_F(MessageStreamTest, AMessageMayBeAnsweredFromItsCallback) {
   EXPECT_EQ(end(0).messages, (std::vector<std::string>{"re a", "re b"}));
 }
 
-TEST_F(MessageStreamTest, ALinkThatDiesCostsNoMessageAndDoublesNone) {
+TEST_F(MessageStreamTest, ADeadLinkLosesAndRepeatsNoMessage) {
   for (uint64_t seed = 0; seed < 30 && !HasFailure(); ++seed) {
     connect(seed, 2);
     std::vector<std::string> sent;
@@ -375,7 +375,7 @@ TEST_F(MessageStreamTest, APeerThatDiesIsNoticedSoonerIfItsMessageIsAwaited) {
       << end(0).failures[0];
 }
 
-TEST_F(MessageStreamTest, AwaitingLastsFromMessageToMessageUntilItIsTakenBack) {
+TEST_F(MessageStreamTest, AwaitingLastsUntilItIsRevoked) {
   connect();
   stream(0).set_awaited(true);
   stream(1).send("one");

@@ -94,7 +94,7 @@ class OutboxTest : public ::testing::Test {
   Outbox outbox_{scheduler_, pool_};
 };
 
-TEST_F(OutboxTest, MessagesAreNumberedAndSayWhichOfTheirTagCameBefore) {
+TEST_F(OutboxTest, MessagesAreNumberedAndNameThePreviousOneOfTheirTag) {
   up(0);
   FakeSender sender;
   send(1, "a", &sender);
@@ -121,7 +121,7 @@ TEST_F(OutboxTest, AMessageOfNoBytesIsSentOnceItIsSettled) {
   EXPECT_EQ(sender.settlements, 1);
 }
 
-TEST_F(OutboxTest, AnAnnouncedMessageIsHeardOfOnceAndBeforeThereIsAnyOfIt) {
+TEST_F(OutboxTest, AMessageIsAnnouncedOnceBeforeItsData) {
   up(0);
   FakeSender sender;
   OutMessage* message = outbox_.open(info(1, 5), Route(), &sender);
@@ -320,7 +320,7 @@ TEST_F(OutboxTest, SegmentsAreAsLongAsTheSchedulerCutsThem) {
   EXPECT_EQ(fast.unacked_segments[0]->length, 1u << 20);
 }
 
-TEST_F(OutboxTest, PushesOfNothingKnownAreCutWithinTheWiresLimit) {
+TEST_F(OutboxTest, PushesBeforeALinkIsUpAreCutIntoBlindSegments) {
   FakeSender sender;
   const std::string text(3 << 20, 'x');
   send(1, text, &sender);
@@ -432,7 +432,7 @@ TEST_F(SynchronousTest, AsksOnceHoweverManySegmentsItHas) {
   EXPECT_EQ(asking_, 1);
 }
 
-TEST_F(SynchronousTest, WhatADeadLinkLeavesAsksAgain) {
+TEST_F(SynchronousTest, SegmentsOfADeadLinkAskAgain) {
   up(0);
   const std::string text(3 * Outbox::kMaxBlindSegment, 'a');
   send_and_settle(text);
@@ -525,7 +525,7 @@ TEST_F(CopiedTest, AMessageOfNoBytesIsSent) {
 
 // The copy is larger than any address space. Earlier data is still sent, and nothing of the rest
 // remains.
-TEST_F(CopiedTest, ThatThereIsNoMemoryForTheCopyLeavesNothingBehind) {
+TEST_F(CopiedTest, AFailedCopyLeavesNothingBehind) {
   up(0);
   constexpr size_t kTooMuch = size_t{1} << 59;
   const std::string text = "abc";
@@ -548,7 +548,7 @@ TEST_F(CopiedTest, ThatThereIsNoMemoryForTheCopyLeavesNothingBehind) {
 }
 
 // The link was given the copy, and still sends it.
-TEST_F(CopiedTest, ItsLinkIsToldNothingWhenItIsAbandoned) {
+TEST_F(CopiedTest, AbandonWithdrawsNothingFromTheLink) {
   up(0);
   OutMessage* message = push_copied(std::string(5000, 'x'), 0);
   scheduler_.pump();
@@ -583,7 +583,7 @@ TEST_F(OutboxTest, ALinkIsToldOfTheMemoryThatItMayBeReadingAfterTheCopy) {
   EXPECT_EQ(withdrawn.size(), submitted.size() - 1);
 }
 
-TEST_F(OutboxTest, WhatADeadLinkHadIsNoLinksToWithdraw) {
+TEST_F(OutboxTest, NothingIsWithdrawnFromADeadLink) {
   up(0);
   FakeSender sender;
   const std::string text(5000, 'x');
@@ -719,7 +719,7 @@ TEST_F(OutboxCreditTest, AbandonDropsWhatIsBlocked) {
   EXPECT_FALSE(outbox_.pending());
 }
 
-TEST_F(OutboxCreditTest, AbandonGivesTheCreditOfWhatNoLinkHadToOthers) {
+TEST_F(OutboxCreditTest, AbandonFreesTheCreditOfUnsentMessages) {
   FakeSender sender;  // no link is up
   const std::string fits(wire::kInitialCredit, 'x'), more(10, 'y');
   OutMessage* abandoned = send(1, fits, &sender);

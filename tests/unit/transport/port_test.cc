@@ -17,7 +17,7 @@ using PortTest = testing::PortFixture;
 
 const Device::Connected kIgnored = [](auto&&...) {};
 
-TEST_F(PortTest, ItConnectsWhereThePeerIsByThePeersNameOfTheRail) {
+TEST_F(PortTest, ConnectsByThePeersNameOfTheRail) {
   contact_.add({}, {{"a", "theirs"}});
   port(0).connect(kJob, kIgnored);
   ASSERT_EQ(kept(0).hellos.size(), 1u);
@@ -66,7 +66,7 @@ TEST_F(PortTest, AnAttemptThatFailsIsMadeAgainAfterAWhile) {
   EXPECT_TRUE(port(0).is_due(now(), true));
 }
 
-TEST_F(PortTest, OfConnectionsThatCrossBothEndsKeepTheSame) {
+TEST_F(PortTest, BothEndsKeepTheSameOfCrossingConnections) {
   const auto answer = [&](uint32_t generation) {
     wire::Hello hello;
     hello.generation = generation;
@@ -137,7 +137,7 @@ TEST_F(PortTest, OneQuestionIsOpenAtATime) {
   EXPECT_TRUE(port(0).ask());
 }
 
-TEST_F(PortTest, WhatIsToBeAcknowledgedIsOnce) {
+TEST_F(PortTest, AnAcknowledgementIsSentOnce) {
   const auto frames = link_up(0);
   port(0).flush_ack();
   EXPECT_EQ(frames->acks, 0);
@@ -161,7 +161,7 @@ TEST_F(PortTest, ALinkThatLosesMuchIsLossy) {
   EXPECT_FALSE(port(0).is_lossy()) << "there is no link";
 }
 
-TEST_F(PortTest, WhatABurstLosesIsNotTheLinks) {
+TEST_F(PortTest, LossesDuringABurstDoNotCountAgainstTheLink) {
   link_up(0);
   for (int i = 0; i < 4; ++i) {
     kept(0).trial().disturbed(now());
@@ -213,7 +213,7 @@ TEST_F(PortTest, ALinkThatThePeerGaveUpIsGivenUp) {
   EXPECT_EQ(port(0).peer_gave_up({11, 0}, link(1), false).message(), "the peer gave the link up");
 }
 
-TEST_F(PortTest, WhyThePeerGaveUpALinkThatIsGoneIsRemembered) {
+TEST_F(PortTest, RemembersWhyThePeerGaveUpALink) {
   link_up(0, 11);
   link_up(1, 12);
   link_down(0);

@@ -70,7 +70,7 @@ TEST_F(PortsTest, AcknowledgementsOfManyEventsGoTogether) {
   EXPECT_EQ(other->acks, 1);
 }
 
-TEST_F(PortsTest, OthersAreHeardButTheOneThatIsAskedFor) {
+TEST_F(PortsTest, HeardByOthersExcludesTheGivenPort) {
   link_up(0);
   link_up(1);
   clock_.advance(kSecond);
@@ -79,7 +79,7 @@ TEST_F(PortsTest, OthersAreHeardButTheOneThatIsAskedFor) {
   EXPECT_LT(ports_->heard_by_others(port(0)), port(0).last_heard());
 }
 
-TEST_F(PortsTest, WhatWasSentHasArrivedIfItHasByOneLink) {
+TEST_F(PortsTest, DataHasArrivedIfOneLinkHasDeliveredAll) {
   EXPECT_FALSE(ports_->has_arrived_by_any());
   link_up(0);
   link_up(1);

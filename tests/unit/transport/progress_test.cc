@@ -96,7 +96,7 @@ TEST_F(ProgressTest, AWaiterDrivesEvents) {
   EXPECT_TRUE(progress_->wait(guard, waiter, now() + kLong));
 }
 
-TEST_F(ProgressTest, WhatBlocksRunsAsideAndHoldsNobodyUp) {
+TEST_F(ProgressTest, BlockingWorkRunsAsideAndDelaysNobody) {
   std::promise<void> end;
   Waiter waiter;
   bool is_done = false;
@@ -237,7 +237,7 @@ TEST_F(KeenWaiterTest, LooksOnlyWhereTheNextThingCameBefore) {
   }
 }
 
-TEST_F(KeenWaiterTest, IsToldOfWhatComesElsewhereAndSoonerIfItLooksInVain) {
+TEST_F(KeenWaiterTest, IsToldOfEventsElsewhereSoonerIfItFindsNothing) {
   // Returns how often the waiter looks until it is told of the event that arrived at the first
   // look. `finds`: whether a look finds something.
   const auto looks_until_told = [this](bool (*finds)(int look)) {
@@ -262,7 +262,7 @@ TEST_F(KeenWaiterTest, IsToldOfWhatComesElsewhereAndSoonerIfItLooksInVain) {
   EXPECT_EQ(looks_until_told([](int) { return true; }), 8);
 }
 
-TEST_F(KeenWaiterTest, IsToldThoughEachFindsWhatItWaitsForAtOnce) {
+TEST_F(KeenWaiterTest, IsToldOfEventsElsewhereThoughEachFindsItsOwnAtOnce) {
   Waiter* waiter = nullptr;
   Progress::Guard guard(*progress_);
   int rings = 0;
@@ -289,7 +289,7 @@ TEST_F(KeenWaiterTest, IsToldThoughEachFindsWhatItWaitsForAtOnce) {
   close(fd);
 }
 
-TEST_F(ProgressTest, AWaiterThatRestsHandlesAtOnceWhatCameMeanwhile) {
+TEST_F(ProgressTest, ARestingWaiterHandlesMissedEventsTogether) {
   constexpr int kRings = 3;
   Waiter waiter;
   std::atomic<int> rings{0};
@@ -502,7 +502,7 @@ TEST_F(ProgressTest, HandlersThatWereRemovedAreNotCalled) {
   EXPECT_EQ(calls, 1);
 }
 
-TEST_F(ProgressTest, EventsOfADescriptorWhoseNumberIsTakenAgainGoNowhere) {
+TEST_F(ProgressTest, EventsOfAReusedDescriptorNumberAreDropped) {
   Waiter waiter;
   Progress::Guard guard(*progress_);
   std::unique_ptr<Bell> one, two, heir;
@@ -858,7 +858,7 @@ TEST_F(RailThreadTest, ItHandlesItsEventsOnItsCores) {
   bells.clear();
 }
 
-TEST_F(RailThreadTest, ItDoesSoWhetherSomebodyWaitsOrNot) {
+TEST_F(RailThreadTest, ItHandlesEventsWhetherSomebodyWaitsOrNot) {
   std::atomic<int> rings{0};
   std::unique_ptr<Bell> bell;
   {
@@ -999,7 +999,7 @@ TEST_F(CalledThreadTest, WithoutCoresItNeverStarts) {
   EXPECT_NE(who_handles(guard, bell), "nezha-eth0");
 }
 
-TEST_F(CalledThreadTest, NoMoreThreadsStartThanMay) {
+TEST_F(CalledThreadTest, NoMoreThreadsStartThanAllowed) {
   Progress::Guard guard(*progress_);
   progress_->set_most_threads(1);
   Progress::RailThread* second = progress_->add_rail_thread("eth1");
@@ -1013,7 +1013,7 @@ TEST_F(CalledThreadTest, NoMoreThreadsStartThanMay) {
   EXPECT_FALSE(progress_->is_with_thread(last.fd()));
 }
 
-TEST_F(CalledThreadTest, ItGivesBackWhatItIsNotCalledForThoughEventsGoOn) {
+TEST_F(CalledThreadTest, ItGivesUncalledDescriptorsBackDespiteTheirEvents) {
   Progress::Guard guard(*progress_);
   progress_->set_most_threads(1);
   std::unique_ptr<Bell> bell;
@@ -1077,7 +1077,7 @@ TEST_F(CalledThreadTest, ItRunsNearItsNicIfTheCoresThereAreEnough) {
   }
 }
 
-TEST_F(CalledThreadTest, OneThatCannotStartTakesNobodysPlace) {
+TEST_F(CalledThreadTest, AThreadThatCannotStartTakesNoPlace) {
   Progress::Guard guard(*progress_);
   progress_->set_most_threads(1);
   Progress::RailThread* second = progress_->add_rail_thread("eth1");

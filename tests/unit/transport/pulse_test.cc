@@ -48,7 +48,7 @@ TEST_F(PulseTest, AMachineThatConfirmsNothingIsSuspectedAndThenDead) {
 }
 
 // A shaper with 2 Mbit/s lets 22 frames pass together after 130 ms.
-TEST_F(PulseTest, WhatConfirmationsTakeIsGranted) {
+TEST_F(PulseTest, GrantsTheTimeThatConfirmationsTake) {
   const Nanos train = 130 * kMillisecond;
   link_.confirmation_time = train;
   look();
@@ -64,14 +64,14 @@ TEST_F(PulseTest, WhatConfirmationsTakeIsGranted) {
   EXPECT_LT(pulse_.silence(), Pulse::kMachineDead + 10 * kMillisecond);
 }
 
-TEST_F(PulseTest, OneOfALinkThatHasMovedLittleIsNotKnown) {
+TEST_F(PulseTest, ALinkThatHasMovedLittleHasNoKnownConfirmationTime) {
   link_.moved = 0;
   pulse_.begin(time_);
   link_.unanswered = kSecond;
   EXPECT_EQ(lasts(State::kWell), Pulse::kUnknown + Pulse::kMachineSuspected);
 }
 
-TEST_F(PulseTest, NoMoreThanSoMuchIsGranted) {
+TEST_F(PulseTest, LimitsTheGrantedTime) {
   link_.confirmation_time = 10 * kSecond;
   link_.unanswered = kSecond;
   EXPECT_EQ(lasts(State::kWell), Pulse::kMostGranted + Pulse::kMachineSuspected);
@@ -86,7 +86,7 @@ TEST_F(PulseTest, AMachineThatConfirmsSomethingIsWell) {
 }
 
 // Acknowledgements may come with the peer's own data, and pings may arrive.
-TEST_F(PulseTest, AMachineThatSpeaksAndConfirmsNothingIsNoProgress) {
+TEST_F(PulseTest, DataWithoutConfirmationsIsNoProgress) {
   pulse_.asked(time_);
   const Nanos asked_at = time_;
   State state = State::kWell;
@@ -120,7 +120,7 @@ TEST_F(PulseTest, AnAnswerMayWaitBehindWhatMoves) {
   }
 }
 
-TEST_F(PulseTest, AMachineThatSaysNothingIsTheTrouble) {
+TEST_F(PulseTest, ASilentMachineIsReportedAsTheTrouble) {
   link_.unanswered = kSecond;
   lasts(State::kWell);
   EXPECT_EQ(pulse_.trouble(), Trouble::kNone);
@@ -128,7 +128,7 @@ TEST_F(PulseTest, AMachineThatSaysNothingIsTheTrouble) {
   EXPECT_EQ(pulse_.trouble(), Trouble::kMachine);
 }
 
-TEST_F(PulseTest, AHandshakeIsAllThatPassesWhereALinkMadeAnewStandsStillAgain) {
+TEST_F(PulseTest, ANewLinkThatStandsStillAgainPassesHandshakesOnly) {
   for (const bool is_sending : {true, false}) {
     const Nanos still_since = time_ - 5 * kSecond;
     pulse_.begin(time_, still_since);

@@ -24,7 +24,7 @@ TEST(RateEstimator, LearnsBytesOverBusyTime) {
   EXPECT_EQ(rate.in_flight(), 0u);
 }
 
-TEST(RateEstimator, AGuessGivesWayToAnotherAndToNothingLess) {
+TEST(RateEstimator, AGuessReplacesOnlyAGuess) {
   RateEstimator guessed(1e6);
   guessed.guess(5e6);
   EXPECT_EQ(guessed.rate(), 5e6);
@@ -263,7 +263,7 @@ TEST(RateEstimator, OverlappingSegmentsShareTheBusyTime) {
   EXPECT_NEAR(rate.rate(), 2000 / 0.020, 1);
 }
 
-TEST(RateEstimator, FollowsAChangeByAndBy) {
+TEST(RateEstimator, FollowsAChangeGradually) {
   RateEstimator rate(1);
   Nanos time = kSecond;
   const auto run = [&](uint64_t bytes, int times) {
@@ -327,7 +327,7 @@ TEST(RateEstimator, ShortPeriodsTellOfARateThatHasFallenFar) {
   }
 }
 
-TEST(RateEstimator, HopesUpToALimitAndNeverForLess) {
+TEST(RateEstimator, HopeRaisesTheRateWithinALimitAndNeverLowersIt) {
   RateEstimator estimator(1e6);
   estimator.hope(3e6);
   EXPECT_EQ(estimator.rate(), 2e6);

@@ -35,7 +35,7 @@ TEST_F(ChannelScript, ShortMessagesGoByTheLinkThatTakesBurstsInLessTime) {
   }
 }
 
-TEST_F(ChannelScript, OneBurstThatIsDelayedSaysNothing) {
+TEST_F(ChannelScript, OneDelayedBurstDoesNotDecide) {
   connect(2, {100 * kMillisecond, 20 * kMillisecond});
   receive(0, 1, 10);
   FakeConnection::End& end = network_->connection(0)->ends[0];
@@ -46,7 +46,7 @@ TEST_F(ChannelScript, OneBurstThatIsDelayedSaysNothing) {
   EXPECT_EQ(rail_of_short(2), 0);
 }
 
-TEST_F(ChannelScript, BurstsGoWhereTheyTellSomething) {
+TEST_F(ChannelScript, BurstsAreSentOnlyWhereTheyAreUseful) {
   connect(1);
   receive(0, 1, 10);
   pass(kSecond);
@@ -141,7 +141,7 @@ TEST(RateTrial, TheQuickestOfThreeBurstsCounts) {
   EXPECT_FALSE(trial.is_due(7, 0, time + 100 * kSecond)) << "once";
 }
 
-TEST(RateTrial, TellsWhatRanBesideBursts) {
+TEST(RateTrial, TellsWhatABurstHasDisturbed) {
   RateTrial trial;
   EXPECT_FALSE(trial.has_disturbed(kSecond, 2 * kSecond));
   trial.sent(3 * kSecond);

@@ -102,7 +102,7 @@ TEST_F(RdmaConnectingTest, NoEndIsUpBeforeBothCanReceive) {
 }
 
 // A queue pair cannot be destroyed while it is being connected, so this happens afterwards.
-TEST_F(RdmaConnectingTest, WhatIsGivenUpMeanwhileEndsAfterwards) {
+TEST_F(RdmaConnectingTest, AQueuePairThatIsGivenUpMeanwhileIsDestroyedAfterwards) {
   const auto gate = hold({kConnecting, kAccepting});
   auto attempt = begin(far_.device->address());
   ASSERT_TRUE(until([&] { return gate->waiting == 2; }));
@@ -115,7 +115,7 @@ TEST_F(RdmaConnectingTest, WhatIsGivenUpMeanwhileEndsAfterwards) {
   EXPECT_EQ(log_.take(), std::vector<std::string>()) << "who gives up has no reason to warn";
 }
 
-TEST_F(RdmaConnectingTest, WhatWaitsForThePeerEndsAtOnceWhenThatGivesUp) {
+TEST_F(RdmaConnectingTest, AWaitingEndGivesUpAtOnceWithItsPeer) {
   const auto gate = hold({kConnecting});
   auto attempt = begin(far_.device->address());
   ASSERT_TRUE(until([&] { return gate->waiting == 1; }));

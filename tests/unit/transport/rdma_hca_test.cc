@@ -158,7 +158,7 @@ TEST(RdmaChoice, TakesTheGlobalIpv6AddressWithoutAnIpv4One) {
   EXPECT_EQ(chosen_gid({.device = "mlx5_0"}, machine), 5);
 }
 
-TEST(RdmaChoice, TakesAnAddressThatTheInterfaceHasBeforeOneThatIsOfABetterKind) {
+TEST(RdmaChoice, PrefersAnAddressOfTheInterfaceToABetterKind) {
   Machine machine = roce_machine();
   std::erase_if(machine.addresses, [](const net::AssignedAddress& it) {
     return it.index == kEth2 && it.address.family() == AF_INET;
@@ -405,7 +405,7 @@ TEST_F(RdmaMachine, OpensNoOtherDeviceThanTheOneThatIsAskedFor) {
   EXPECT_TRUE(absl::StrContains(absent.message(), "there are: rxe0, rxe1")) << absent;
 }
 
-TEST_F(RdmaMachine, IsAMachineWithoutDevicesToo) {
+TEST_F(RdmaMachine, MayHaveNoDevices) {
   Verbs verbs = fake_hca_verbs();
   verbs.get_device_list = [](int* count) -> ibv_device** {
     *count = 0;
@@ -449,7 +449,7 @@ TEST_F(RdmaMachine, DevicesAreOpenedByName) {
 }
 
 // Uses the real libibverbs and whatever devices this machine has.
-TEST_F(RdmaMachine, ThisOneCanBeLookedAt) {
+TEST_F(RdmaMachine, LooksAtTheRealMachine) {
   const auto machine = Machine::look(libibverbs());
   ASSERT_TRUE(machine.ok()) << machine.status();
   const auto lo = static_cast<int>(if_nametoindex("lo"));

@@ -131,7 +131,7 @@ TEST_F(RdmaLinkTest, BothEndsSendAtOnceAndNeitherRunsOutOfReceives) {
   EXPECT_EQ(b_.acked.size(), 1000u);
 }
 
-TEST_F(RdmaLinkTest, WhatIsCopiedIsWrittenAtOnceAndWhatIsReadIsNot) {
+TEST_F(RdmaLinkTest, OnlyCopiedSegmentsAreWrittenAtOnce) {
   const OutSegment& shorter = submit(a_, Slots::kPayload);
   const OutSegment& longer = submit(a_, Slots::kPayload + 1);
   EXPECT_TRUE(shorter.written);
@@ -233,7 +233,7 @@ TEST_F(RdmaLinkTest, MemoryThatIsWithdrawnWhileThePeerMayReadItEndsTheLink) {
   EXPECT_EQ(b_.landed, 0u);
 }
 
-TEST_F(RdmaLinkTest, WhatThePeerHasNotHeardOfMayBeWithdrawn) {
+TEST_F(RdmaLinkTest, UnannouncedMemoryMayBeWithdrawn) {
   for (uint32_t i = 0; i < Slots::kSends; ++i) submit(a_, 10);
   OutSegment& waiting = submit(a_, 100'000);
   std::vector<std::byte> copy = contents_.back();
@@ -257,7 +257,7 @@ TEST_F(RdmaLinkTest, ALinkThatIsCutFailsOnceAndKeepsWhatWasNotAcknowledged) {
   EXPECT_EQ(a_.link->unacked().size(), 2u);
 }
 
-TEST_F(RdmaLinkTest, APeerThatEndsIsSeenAtOnceAndWhatItSentCounts) {
+TEST_F(RdmaLinkTest, APeersEndIsNoticedAtOnceAfterItsData) {
   submit(b_, 100);
   b_.link->send(wire::FrameType::kGoodbye, "");
   fabric_.run();
@@ -361,7 +361,7 @@ class RdmaStrangerTest : public ::testing::TestWithParam<uint32_t>, Client {
 };
 
 // The sanitizers check that nothing outside the segments' places is read or written.
-TEST_P(RdmaStrangerTest, AnythingThatThePeerSaysFailsTheLinkAtMost) {
+TEST_P(RdmaStrangerTest, ArbitraryMessagesFailTheLinkAtMost) {
   end_.acknowledges = false;
   for (int i = 0; i < 40 && end_.failures == 0; ++i) {
     const auto content = static_cast<Content>(random_() % 4);

@@ -242,7 +242,7 @@ TEST_F(RdmaMemoryMap, MemoryThatIsHeldAgainIsRegisteredAnew) {
   }
 }
 
-TEST_F(RdmaMemoryMap, GoesWithAllThatIsRegistered) {
+TEST_F(RdmaMemoryMap, DeregistersEverythingAtItsEnd) {
   auto map = make();
   map->hold(at(0), 40 * kMiB);
   map->hold(at(kMiB), kPage);
@@ -309,7 +309,7 @@ class Model {
 
 class RandomRanges : public RdmaMemoryMap, public ::testing::WithParamInterface<unsigned> {};
 
-TEST_P(RandomRanges, AreAsInAPlainModel) {
+TEST_P(RandomRanges, AgreeWithAPlainModel) {
   constexpr size_t kPages = 64;
   constexpr size_t kUnit = kMiB / 2;  // a page of the model; ranges have up to three pieces
   std::mt19937 random(GetParam());

@@ -21,7 +21,7 @@ void expect_about(Nanos length, Nanos expected) {
   EXPECT_LE(length, expected * 5 / 4 + kMillisecond);
 }
 
-TEST(Retry, NothingHoldsTheFirstAttempt) {
+TEST(Retry, TheFirstAttemptIsDueAtOnce) {
   const Retry retry;
   EXPECT_TRUE(retry.due(0, false));
   EXPECT_EQ(retry.trust(0), 1);

@@ -332,7 +332,7 @@ TEST_F(SchedulerTest, WhatIsInFlightIsLimitedByBytesOnAFastRail) {
 }
 
 // Otherwise acknowledgements that wait behind the peer's own data would slow the rail down.
-TEST_F(SchedulerTest, WhatThePeersMachineHasTakesNoRoom) {
+TEST_F(SchedulerTest, DeliveredBytesTakeNoRoom) {
   up(0, 100e6);  // 600 KB take 6 ms
   for (int i = 0; i < 20; ++i) scheduler_.enqueue(segment(100'000, 0), kAllRails);
   scheduler_.pump();
@@ -357,7 +357,7 @@ TEST_F(SchedulerTest, APeerThatAcknowledgesNothingForLongGetsNoMoreThanHasRoom) 
 }
 
 // The peer's process reads nothing, although its machine has room for more.
-TEST_F(SchedulerTest, WhatThePeersMachineHasIsLimitedToo) {
+TEST_F(SchedulerTest, DeliveredBytesAreLimitedToo) {
   up(0, 100e6);
   links_[0].bytes_undelivered = 0;
   for (int i = 0; i < 50; ++i) scheduler_.enqueue(segment(100'000, 0), kAllRails);
@@ -415,7 +415,7 @@ TEST_F(SchedulerTest, WholeMessagesOfUpTo16KiBWaitForAnAnswer) {
 }
 
 // If each message is answered by another, acknowledgements are requested only to learn the rate.
-TEST_F(SchedulerTest, WhatIsAcknowledgedUnaskedIsSeldomAskedFor) {
+TEST_F(SchedulerTest, UnaskedAcknowledgementsAreSeldomRequested) {
   for (const uint32_t bytes : {4, 500, 2000}) {
     up(0, 125e6);
     const uint64_t charge = charge_until_asked(0, bytes, [&] { ack_all(0); });
@@ -426,7 +426,7 @@ TEST_F(SchedulerTest, WhatIsAcknowledgedUnaskedIsSeldomAskedFor) {
 
 // Segments before one that asked are acknowledged gradually. These acknowledgements must not count
 // for the segments that follow.
-TEST_F(SchedulerTest, AcknowledgementsOfWhatWentBeforeSayNothingOfWhatFollows) {
+TEST_F(SchedulerTest, AcknowledgementsDoNotCountForLaterSegments) {
   up(0, 125e6);
   const uint64_t most = charge_until_asked(0, 2000);
   const size_t before = on(0).size();
@@ -529,7 +529,7 @@ TEST_F(SchedulerTest, ARailThatIsAvoidedGetsWhatNoOtherMayHave) {
   EXPECT_EQ(shares(1 << 20).size(), 2u);
 }
 
-TEST_F(SchedulerTest, WhereAllRailsAreAvoidedNoneIs) {
+TEST_F(SchedulerTest, AvoidanceIsIgnoredIfAllRailsAreAvoided) {
   up(0, 100e6);
   up(1, 100e6);
   for (const Rail rail : {0, 1}) scheduler_.avoid(rail, true);
@@ -572,7 +572,7 @@ TEST_F(SchedulerTest, WhatIsParkedGoesInOrderWhenALinkComes) {
   EXPECT_EQ(std::vector<OutSegment*>(on(2).begin(), on(2).end()), all);
 }
 
-TEST_F(SchedulerTest, TheFrontIsForWhatIsSentAgain) {
+TEST_F(SchedulerTest, SegmentsAtTheFrontGoFirst) {
   up(0, 1e6);
   for (int i = 0; i < 5; ++i) scheduler_.enqueue(segment(16 << 10, 0), kAllRails);
   scheduler_.pump();

@@ -24,7 +24,7 @@ class SharedContextsTest : public ::testing::Test {
   SharedContexts contexts_;
 };
 
-TEST_F(SharedContextsTest, WhatThePeerHasYetToHearIsTakenOnce) {
+TEST_F(SharedContextsTest, UntoldContextsAreTakenOnce) {
   EXPECT_TRUE(contexts_.enter(kOne));
   EXPECT_FALSE(contexts_.enter(kOne));
   EXPECT_EQ(contexts_.take_untold(never), Ids());
@@ -35,7 +35,7 @@ TEST_F(SharedContextsTest, WhatThePeerHasYetToHearIsTakenOnce) {
   EXPECT_EQ(contexts_.take_untold(always), Ids());
 }
 
-TEST_F(SharedContextsTest, OneThatThePeerHasNamedNeedsNotBeTold) {
+TEST_F(SharedContextsTest, ContextsThatThePeerNamedNeedNotBeTold) {
   contexts_.peer_entered(kOne, /*is_member=*/true);
   EXPECT_TRUE(contexts_.contains(kOne));
   EXPECT_EQ(contexts_.take_untold(always), Ids());
@@ -52,7 +52,7 @@ TEST_F(SharedContextsTest, AClosedOneEndsWhenNothingOfItIsPending) {
   EXPECT_TRUE(contexts_.is_closed(kOne));
 }
 
-TEST_F(SharedContextsTest, WhoHasLeftIsNotToldOfTheEnd) {
+TEST_F(SharedContextsTest, APeerThatHasLeftIsNotToldOfTheEnd) {
   contexts_.enter(kOne);
   contexts_.peer_left(kOne);
   EXPECT_TRUE(contexts_.has_left(kOne.low));
@@ -61,7 +61,7 @@ TEST_F(SharedContextsTest, WhoHasLeftIsNotToldOfTheEnd) {
   EXPECT_FALSE(contexts_.is_closed(kOne));
 }
 
-TEST_F(SharedContextsTest, ThePeerMayLeaveOneBeforeThisProcessKnowsIt) {
+TEST_F(SharedContextsTest, ThePeerMayLeaveAnUnknownContext) {
   contexts_.peer_left(kOne);
   EXPECT_TRUE(contexts_.has_left(kOne.low));
   EXPECT_FALSE(contexts_.has_open(always));
@@ -88,7 +88,7 @@ TEST_F(SharedContextsTest, AStrangerCannotMakeItGrow) {
   EXPECT_TRUE(contexts_.contains(kOne));
 }
 
-TEST_F(SharedContextsTest, TheEndsThatAreRepeatedAreTheLatest) {
+TEST_F(SharedContextsTest, OnlyTheLatestEndsAreRemembered) {
   for (uint64_t i = 0; i <= SharedContexts::kMostClosed; ++i) {
     contexts_.enter({7, i});
     contexts_.close({7, i});

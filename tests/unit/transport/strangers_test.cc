@@ -74,7 +74,7 @@ class NoFreeDescriptors {
   rlimit before_{};
 };
 
-TEST_F(EndpointStrangers, WithoutFreeDescriptorsTheyWaitAndNothingSpins) {
+TEST_F(EndpointStrangers, ConnectionsWaitWithoutSpinningWhenDescriptorsRunOut) {
   Progress& progress = host_.endpoint->progress();
   const auto hung_up_on = [](Stranger& stranger) {
     stranger.write(wire::HelloBytes{});

@@ -119,13 +119,13 @@ class TcpLinkTest : public ::testing::Test {
   OutSegment segment_;
 };
 
-TEST_F(TcpLinkTest, APingThatArrivesIsDeliveredAndMovesNothing) {
+TEST_F(TcpLinkTest, ASentPingIsDeliveredAndMovesNothing) {
   locked([&] { link_->send(wire::FrameType::kPing, {}); });
   EXPECT_TRUE(comes_true([&] { return link_->health().delivered == wire::kFrameHeaderSize; }));
   EXPECT_EQ(locked([&] { return link_->health().moved; }), 0u);
 }
 
-TEST_F(TcpLinkTest, APingThatComesMovesNothing) {
+TEST_F(TcpLinkTest, AReceivedPingMovesNothing) {
   say(wire::FrameType::kPing, 0);
   EXPECT_TRUE(comes_true([&] { return owner_.frames == 1; }));
   EXPECT_EQ(locked([&] { return link_->health().moved; }), 0u);
@@ -134,7 +134,7 @@ TEST_F(TcpLinkTest, APingThatComesMovesNothing) {
   EXPECT_EQ(locked([&] { return link_->health().moved; }), 100u);
 }
 
-TEST_F(TcpLinkTest, ASegmentThatThePeersMachineHasHasMoved) {
+TEST_F(TcpLinkTest, ADeliveredSegmentHasMoved) {
   submit(1000);
   EXPECT_TRUE(comes_true([&] { return link_->health().moved == 1000; }));
 }
@@ -150,7 +150,7 @@ TEST_F(TcpLinkTest, WhatWaitsForThePeerToReadHasNotMoved) {
 
 // If two links asked each other and each took the other's question for an answer, both would wait
 // for ever.
-TEST_F(TcpLinkTest, AQuestionOfOnesOwnIsNoAnswer) {
+TEST_F(TcpLinkTest, APingDoesNotReplaceAnAnswer) {
   submit(kBeyondBuffers);
   locked([&] {
     link_->answer();  // the buffer has no room for it

@@ -77,7 +77,7 @@ TEST_F(Unreachable, APeerThatRefusesBeforeItHasConnectedIsWaitedFor) {
   EXPECT_TRUE(sender.is_settled);
 }
 
-TEST_F(Unreachable, WhereEachRailRefusesForLongNobodyWaitsForThePeerAnyMore) {
+TEST_F(Unreachable, FailsIfEachRailRefusesForLong) {
   build(2);
   close(refused());
   const TestReceiver& receiver = receive(0, 1, 10);
@@ -91,7 +91,7 @@ TEST_F(Unreachable, WhereEachRailRefusesForLongNobodyWaitsForThePeerAnyMore) {
   EXPECT_FALSE(says("gone")) << channel(0).failure();
 }
 
-TEST_F(Unreachable, ARefusalThatIsNotTheLastWordBeginsAnew) {
+TEST_F(Unreachable, RefusalsAfterAnotherOutcomeBeginAnew) {
   build(1);
   close(refused());
   receive(0, 1, 10);
@@ -105,7 +105,7 @@ TEST_F(Unreachable, ARefusalThatIsNotTheLastWordBeginsAnew) {
   EXPECT_TRUE(channel(0).failed());
 }
 
-TEST_F(Unreachable, ARailThatIsOnlySilentLeavesHope) {
+TEST_F(Unreachable, ASilentRailKeepsTheChannelWaiting) {
   build(2);
   close_both(refused(), unanswered());
   receive(0, 1, 10);
@@ -113,7 +113,7 @@ TEST_F(Unreachable, ARailThatIsOnlySilentLeavesHope) {
   EXPECT_FALSE(channel(0).failed()) << channel(0).failure();
 }
 
-TEST_F(Unreachable, ARailThatHasNeverBeenUpIsNoWitness) {
+TEST_F(Unreachable, ARailThatHasNeverBeenUpIsNoEvidence) {
   const auto only_first = [](int, Rail rail) { return rail == 0; };
   for (const bool is_gone : {true, false}) {
     build(2);
@@ -133,7 +133,7 @@ TEST_F(Unreachable, ARailThatHasNeverBeenUpIsNoWitness) {
 }
 
 // A process that ends closes all its connections at once, so an earlier close shows nothing.
-TEST_F(Unreachable, ARailThatWasClosedLongAgoIsNoWitness) {
+TEST_F(Unreachable, ARailThatWasClosedLongAgoIsNoEvidence) {
   connect(2);
   receive(0, 1, 10);
   close(refused(), [](int, Rail rail) { return rail == 0; });
@@ -169,7 +169,7 @@ TEST_F(Unreachable, APeerThatHasMadeAllLinksItselfIsGivenTimeToMakeThemAgain) {
 }
 
 // The peer need not have noticed, and may be unable to accept links.
-TEST_F(Unreachable, LinksThatThisSideGaveUpShowNothing) {
+TEST_F(Unreachable, LinksThatThisSideGaveUpAreNoEvidence) {
   connect_from(1, 2);
   receive(0, 1, 10);
   network_->ends_vanish = true;
@@ -256,7 +256,7 @@ class Warnings : public Unreachable {
   uint64_t tag_ = 1000;
 };
 
-TEST_F(Warnings, OneIsOfARailThatNeverComesUpAndOneOfItsComing) {
+TEST_F(Warnings, ReportARailThatStaysDownAndThenComesUp) {
   build(2);
   close(refused(), [](int, Rail rail) { return rail == 0; });
   converse(kSecond);
@@ -277,7 +277,7 @@ TEST_F(Warnings, OneIsOfARailThatNeverComesUpAndOneOfItsComing) {
   EXPECT_EQ(channel(0).missing_since(1), 0);
 }
 
-TEST_F(Warnings, AnAttemptThatTakesLongIsOneToTellOf) {
+TEST_F(Warnings, ReportAnAttemptThatTakesLong) {
   build(2);
   close(absl::OkStatus(), [](int, Rail rail) { return rail == 0; });
   network_->hold = [](Rail rail) { return rail == 1; };
@@ -287,7 +287,7 @@ TEST_F(Warnings, AnAttemptThatTakesLongIsOneToTellOf) {
   EXPECT_TRUE(is_of_outage(lines[0], "no answer")) << lines[0];
 }
 
-TEST_F(Warnings, ALinkThatIsLostAndReturnsIsToldOf) {
+TEST_F(Warnings, ReportALostLinkAndItsReturn) {
   connect(2);
   converse(kSecond);
   EXPECT_EQ(warnings(), std::vector<std::string>());
@@ -299,7 +299,7 @@ TEST_F(Warnings, ALinkThatIsLostAndReturnsIsToldOf) {
                 "warning: the link to side 1 on b is up again"}));
 }
 
-TEST_F(Warnings, ALinkThatFlapsIsToldOfNowAndThen) {
+TEST_F(Warnings, ReportAFlappingLinkOccasionally) {
   connect(1);  // a pair's only link is made again at once
   size_t lines = 0;
   for (int i = 0; i < 300; ++i) {
@@ -311,7 +311,7 @@ TEST_F(Warnings, ALinkThatFlapsIsToldOfNowAndThen) {
   EXPECT_LE(lines, 8u) << "in 30 s";
 }
 
-TEST_F(Warnings, OneThatGoesForGoodAfterItsFlappingIsToldOf) {
+TEST_F(Warnings, ReportAFlappingLinkThatIsLostForGood) {
   connect(2);
   converse(kSecond);
   for (int i = 0; i < 3; ++i) {
@@ -358,7 +358,7 @@ TEST_F(Warnings, LargeFramesGetThroughAgainOnceALargeSegmentHasGoneThatWay) {
   EXPECT_EQ(channel(0).describe(), "a: connected; b: connected");
 }
 
-TEST_F(Warnings, ThereAreNoneOfALinkThatAPeerNamesByNoId) {
+TEST_F(Warnings, IgnoreALinkThatThePeerNamesByNoId) {
   connect(2);
   FakeLink* link = network_->connection(0)->ends[1].link;
   link->send(wire::FrameType::kLinkDown, encode(wire::LinkDown{.link = 0, .lost_packet = 9000}));
@@ -367,7 +367,7 @@ TEST_F(Warnings, ThereAreNoneOfALinkThatAPeerNamesByNoId) {
   EXPECT_EQ(channel(0).describe(), "a: connected; b: connected");
 }
 
-TEST_F(Warnings, ThereAreNoneOfThePeersEnd) {
+TEST_F(Warnings, OmitThePeersEnd) {
   for (const bool is_goodbye : {true, false}) {
     connect(2);
     if (is_goodbye) {
@@ -384,7 +384,7 @@ TEST_F(Warnings, ThereAreNoneOfThePeersEnd) {
   }
 }
 
-TEST_F(Warnings, ThereAreNoneOfThisProcessesOwnEnd) {
+TEST_F(Warnings, OmitTheEndOfThisProcess) {
   connect(2);
   channel(0).say_goodbye();
   cut_all();
@@ -393,7 +393,7 @@ TEST_F(Warnings, ThereAreNoneOfThisProcessesOwnEnd) {
 }
 
 // All ranks of the context end now, each in its own way.
-TEST_F(Warnings, ThereAreNoneOnceTheContextIsBroken) {
+TEST_F(Warnings, StopOnceTheContextIsBroken) {
   connect(2);
   network_->side(0).own_aborts.push_back({FakeNetwork::kJob, 0, {}, "it broke"});
   cut_all();

@@ -16,13 +16,13 @@ Arrivals arrivals(Nanos time) {
   return arrivals;
 }
 
-TEST(Arrivals, NothingIsKnownBeforeSomethingHasCome) {
+TEST(Arrivals, HasNoSlackAndNoRestBeforeTheFirstArrival) {
   const Arrivals none;
   EXPECT_FALSE(none.has_slack(100 * kMiB, kSecond));
   EXPECT_EQ(none.rest(100 * kMiB, kSecond), 0);
 }
 
-TEST(Arrivals, ThereIsSlackWhereMuchIsLeft) {
+TEST(Arrivals, HasSlackIfMuchIsLeft) {
   const Arrivals slow = arrivals(8 * kMillisecond);
   const Nanos time = kSecond + 8 * kMillisecond;
   EXPECT_TRUE(slow.has_slack(kMiB, time));
@@ -31,17 +31,17 @@ TEST(Arrivals, ThereIsSlackWhereMuchIsLeft) {
   EXPECT_FALSE(arrivals(kMillisecond).has_slack(kMiB, kSecond + kMillisecond));
 }
 
-TEST(Arrivals, OneRestsUntilABatchIsThere) {
+TEST(Arrivals, RestsUntilTheNextBatch) {
   const Arrivals slow = arrivals(8 * kMillisecond);
   EXPECT_EQ(slow.rest(kMiB, kSecond + 8 * kMillisecond), 375 * kMicrosecond);  // 48 KiB
 }
 
-TEST(Arrivals, OneRestsLessWhereLittleIsLeft) {
+TEST(Arrivals, RestsLessIfLittleIsLeft) {
   const Arrivals slow = arrivals(32 * kMillisecond);
   EXPECT_EQ(slow.rest(kMiB / 16, kSecond + 32 * kMillisecond), 250 * kMicrosecond);
 }
 
-TEST(Arrivals, OneRestsNeitherLongNorForNothing) {
+TEST(Arrivals, LimitsTheRestAndSkipsShortOnes) {
   const Nanos second = kSecond + kSecond;
   EXPECT_EQ(arrivals(kSecond).rest(kMiB, second), kMillisecond);
   EXPECT_EQ(arrivals(kMillisecond).rest(100 * kMiB, kSecond + kMillisecond), 0);

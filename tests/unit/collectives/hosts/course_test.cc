@@ -21,7 +21,7 @@ TEST(Course, WhatFitsTheWindowIsBegunAtOnce) {
   }
 }
 
-TEST(Course, MoreIsBegunInWholeSegmentsAsItComesAround) {
+TEST(Course, BeginsWholeSegmentsAsOthersComeAround) {
   const Course large = course(100 * kLongSegment);
   const uint64_t begun = large.due(0, 0, kGranule);
   EXPECT_EQ(begun, 4 * kLongSegment);
@@ -31,7 +31,7 @@ TEST(Course, MoreIsBegunInWholeSegmentsAsItComesAround) {
   EXPECT_EQ(large.due(begun, 3 * kLongSegment, kGranule), 3 * kLongSegment);
 }
 
-TEST(Course, TheLastOfItIsBegunAsSoonAsItFitsTheWindow) {
+TEST(Course, BeginsTheLastPartOnceItFitsTheWindow) {
   const Course large = course(5 * kLongSegment + 4);
   const uint64_t begun = 4 * kLongSegment;
   const uint64_t one_fits = kLongSegment / 8 * 7;

@@ -373,7 +373,7 @@ TEST(Rooted, ADeadRankFailsTheOthersTask) {
 }
 
 // A rank can be done before others have started, unlike in an allreduce.
-TEST(Rooted, ARankMayLeaveBeforeThoseThatItSentToHaveCome) {
+TEST(Rooted, ARankMayLeaveBeforeItsReceiversStart) {
   World world(3);
   on_all_ranks(world, [](Rank& rank) {  // connects all ranks
     run(rank, ScheduleKind::kDirect, {.elements = 1000, .collective = Collective::kReduce});
@@ -494,7 +494,7 @@ TEST(HostsEngine, ChoosesForOtherCollectives) {
   }
 }
 
-TEST(HostsEngine, AnAllgatherTakesAConnectionForEachStepAmongAPowerOfTwo) {
+TEST(HostsEngine, AnAllgatherOfAPowerOfTwoTakesOneConnectionPerStep) {
   const HostsEngine engine;
   for (const auto& [size, steps] : {std::pair{2, 1}, {4, 2}, {8, 3}, {1024, 10}}) {
     for (int rank = 0; rank < size; rank += 1 + size / 5) {

@@ -38,7 +38,7 @@ TEST(ChooseAddress, TakesIPv4BeforeIPv6BeforeLinkLocal) {
   EXPECT_EQ(choice(all, {.named = "10.0.0.2"}), "10.0.0.2");
 }
 
-TEST(ChooseAddress, TakesWhatStaysBeforeWhatPassesBeforeWhatIsDeprecated) {
+TEST(ChooseAddress, PrefersPermanentToTemporaryToDeprecatedAddresses) {
   const auto deprecated = with("fd00::1", &AssignedAddress::is_deprecated);
   const auto passing = with("fd00::2", &AssignedAddress::is_passing);
   EXPECT_EQ(choice({deprecated, passing, assigned("fd00::3")}), "fd00::3");
@@ -48,7 +48,7 @@ TEST(ChooseAddress, TakesWhatStaysBeforeWhatPassesBeforeWhatIsDeprecated) {
             "10.0.0.1");
 }
 
-TEST(ChooseAddress, NeverTakesWhatNoSocketCanHave) {
+TEST(ChooseAddress, NeverTakesDuplicateOrTentativeAddresses) {
   const auto duplicate = with("fd00::1", &AssignedAddress::is_duplicate);
   const auto tentative = with("fd00::2", &AssignedAddress::is_tentative);
   EXPECT_EQ(choice({duplicate, assigned("fe80::1")}), "fe80::1");
@@ -66,7 +66,7 @@ TEST(ChooseAddress, NeverTakesWhatNoSocketCanHave) {
       absl::IsUnavailable(choose_address("eth0", {tentative}, {.named = "fd00::2"}).status()));
 }
 
-TEST(ChooseAddress, OneThatIsNotThereIsAnErrorThatListsThoseThatAre) {
+TEST(ChooseAddress, AMissingAddressIsAnErrorThatListsTheOthers) {
   const auto chosen =
       choose_address("eth0", {assigned("10.0.0.1"), assigned("fd00::1")}, {.named = "10.0.0.9"});
   EXPECT_TRUE(absl::IsNotFound(chosen.status()));

@@ -12,7 +12,7 @@ Address address_on(const char* text, unsigned interface) {
   return address;
 }
 
-TEST(SocketAddress, LinkLocalOnesAreOfOneInterface) {
+TEST(SocketAddress, LinkLocalAddressesDifferByInterface) {
   EXPECT_EQ(address_on("[fe80::1]:80", 1), address_on("[fe80::1]:80", 1));
   EXPECT_FALSE(address_on("[fe80::1]:80", 1) == address_on("[fe80::1]:80", 2));
   EXPECT_EQ(address_on("[fd00::1]:80", 1), address_on("[fd00::1]:80", 2));

@@ -84,7 +84,7 @@ TEST(RedisStore, GoesByTcpToo) {
                          "is a Redis server running there"});
 }
 
-TEST(RedisStore, KeysOfAnotherPrefixOrDatabaseAreOthers) {
+TEST(RedisStore, KeysOfDifferentPrefixesOrDatabasesAreSeparate) {
   const RedisServer server;
   RedisStore one(server.url("prefix=one"));
   RedisStore two(server.url("prefix=two"));
@@ -175,7 +175,7 @@ TEST(RedisStore, KeysExpire) {
   EXPECT_TRUE(server.ask({"SET", "second/key", "2"}).ok());
 }
 
-TEST(RedisStore, KeysOfTheProcessGoWithIt) {
+TEST(RedisStore, DeletesItsKeysAtTheEnd) {
   const RedisServer server;
   RedisStore stays(server.url());
   stays.set("stays", bytes("1"));
@@ -382,7 +382,7 @@ TEST(RedisStore, ThreadsMayShareIt) {
 }
 
 // A child of fork() leaves its parent's keys and connection alone, and may open a store of its own.
-TEST(RedisStore, IsItsProcessesOwn) {
+TEST(RedisStore, AChildOfForkMustOpenItsOwn) {
   const RedisServer server;
   auto store = std::make_unique<RedisStore>(server.url());
   store->set("key", bytes("parent's"));

@@ -339,7 +339,7 @@ TEST_P(Protocol, WhatIsLostIsAskedForAtOnce) {
   EXPECT_LT(world.now(), 2 * kSecond);
 }
 
-TEST_P(Protocol, EachBlockOnceInAnyWeather) {
+TEST_P(Protocol, EachBlockArrivesOnceDespiteLossRepeatsAndDelays) {
   for (uint32_t seed = 0; seed < 4; ++seed) {
     for (const Weather& weather : {Weather{.loss = 0.01}, Weather{.loss = 0.2, .repeats = 0.1},
                                    Weather{.repeats = 0.3, .delays = 0.3},
@@ -351,7 +351,7 @@ TEST_P(Protocol, EachBlockOnceInAnyWeather) {
   }
 }
 
-TEST_P(Protocol, EachBlockOnceWhereSequenceNumbersWrap) {
+TEST_P(Protocol, EachBlockArrivesOnceWhenSequenceNumbersWrap) {
   Layout layout = GetParam();
   layout.first_seq = 0xffffffff - layout.blocks / 2;
   for (uint32_t seed = 0; seed < 4; ++seed) {

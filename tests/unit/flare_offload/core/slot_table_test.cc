@@ -114,7 +114,7 @@ TEST_F(SlotTableTest, CombinesAndSendsToAll) {
   EXPECT_EQ(table_.counters().combined, 3);
 }
 
-TEST_F(SlotTableTest, BlocksOfNoElements) {
+TEST_F(SlotTableTest, CombinesBlocksWithoutElements) {
   EXPECT_EQ(contribute(0, 0, {}) + contribute(1, 0, {}), "");
   EXPECT_EQ(contribute(2, 0, {}), "all 0:");
 }

@@ -9,7 +9,7 @@
 namespace nezha::flare::rank_message {
 namespace {
 
-TEST(RankMessageTest, SaysTheSameAfterItsWay) {
+TEST(RankMessageTest, SurvivesEncodingAndDecoding) {
   const std::vector<Message> all = {Join{1},          Joined{2, "no room"},
                                     Joined{3, ""},    Up{4},
                                     Down{5},          Order{6, 3, 0xffffffff, uint64_t{1} << 60},

@@ -24,7 +24,7 @@ TEST(GroupsTest, GivesEachOnceAndThoseThatCameBackInTurn) {
   EXPECT_EQ(str(groups.take()), "239.192.1.1:7200");
 }
 
-TEST(GroupsTest, OnesThatSessionsHaveAlreadyAreTheirs) {
+TEST(GroupsTest, GroupsOfExistingSessionsAreReserved) {
   Groups groups(GroupRange{at("[ff18::1]:7200"), 2});
   EXPECT_TRUE(groups.take(at("[ff18::2]:7200")));
   EXPECT_FALSE(groups.take(at("[ff18::2]:7200")));

@@ -20,7 +20,7 @@ TEST(RefusalLimitTest, TellsOfEachOnceAMinute) {
   EXPECT_EQ(limit.tell_of("b", kLater), 0u);
 }
 
-TEST(RefusalLimitTest, TellsOfSoManyAtMostHoweverManyThereAre) {
+TEST(RefusalLimitTest, LimitsTheNumberOfReports) {
   RefusalLimit limit;
   size_t told = 0;
   for (int who = 0; who < 100'000; ++who) {

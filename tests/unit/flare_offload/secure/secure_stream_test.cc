@@ -73,7 +73,7 @@ TEST(SecureStreamTest, CarriesMessagesBothWays) {
 }
 
 // A client that wants a switch is refused by a manager, although both have the secret.
-TEST(SecureStreamTest, IsOfTheServiceThatTheClientMeans) {
+TEST(SecureStreamTest, RefusesAClientOfAnotherService) {
   Pair pair(secret_of(1), secret_of(1), SecureStream::Service::kSwitch);
   pair.client().send("install");
   EXPECT_FALSE(pair.drive_all().ok());

@@ -199,7 +199,7 @@ TEST_P(ServerTest, CountsWhatComesAndGoes) {
   EXPECT_EQ(counted(statistics, "pendings") + counted(statistics, "resent"), 1);
 }
 
-TEST_P(ServerTest, AGroupOfOneRanksGetsAResultOnceAndOthersApart) {
+TEST_P(ServerTest, SendsAResultOnceToTheGroupAndSeparatelyToOthers) {
   Address group = *Address::parse("239.192.7.9:1");
   group.set_port(at_.port());
   UdpPort member = *UdpPort::join(group, "lo", kMaxDatagram);

@@ -56,7 +56,7 @@ TEST(SessionSpec, HasWhatTheTextSays) {
   EXPECT_EQ(spec->parent->key, *parse_key(kParentKey));
 }
 
-TEST(SessionSpec, WithoutParentItIsTheRoots) {
+TEST(SessionSpec, WithoutAParentTheSwitchIsTheRoot) {
   const std::string root = text().substr(0, text().find("parent"));
   const auto spec = parse_session(root + "reproducible");
   ASSERT_TRUE(spec.ok()) << spec.status();

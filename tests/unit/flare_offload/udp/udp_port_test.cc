@@ -97,7 +97,7 @@ TEST_P(UdpPortTest, SendsToEachAndReceives) {
 
 INSTANTIATE_TEST_SUITE_P(Families, UdpPortTest, ::testing::Values("127.0.0.1:1", "[::1]:1"));
 
-TEST(UdpPort, MoreThanOneBatch) {
+TEST(UdpPort, SendsMoreThanOneBatch) {
   Port a;
   Port b;
   Texts expected;
@@ -109,7 +109,7 @@ TEST(UdpPort, MoreThanOneBatch) {
   EXPECT_EQ(b.receive(200), expected);
 }
 
-TEST(UdpPort, TrainsComeApartAsTheyWere) {
+TEST(UdpPort, TrainsAreSplitIntoTheOriginalDatagrams) {
   Port a;
   Port b;
   Texts expected;
@@ -197,13 +197,13 @@ TEST(UdpPort, GoesOnAfterWhatCannotBeSent) {
   EXPECT_EQ(a.udp->counters().not_sent, 1);
 }
 
-TEST(UdpPort, SaysWhereItCannotBe) {
+TEST(UdpPort, TheErrorNamesAnAddressThatCannotBeBound) {
   const auto opened = UdpPort::open(*Address::parse("192.0.2.1:17208"), kMost);
   EXPECT_NE(opened.status().message().find("binding a UDP socket to 192.0.2.1:17208"),
             std::string::npos);
 }
 
-TEST(PathMtu, OfTheLoopbackDevice) {
+TEST(PathMtu, IsKnownForTheLoopbackDevice) {
   const auto mtu = path_mtu(*Address::parse("127.0.0.1:7100"));
   ASSERT_TRUE(mtu.ok()) << mtu.status();
   EXPECT_GE(*mtu, 1500);

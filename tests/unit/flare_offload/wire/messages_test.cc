@@ -11,7 +11,7 @@ namespace {
 
 const Request kRequest{*UniqueId::parse("0123456789abcdef0123456789abcdef"), 3};
 
-TEST(MessagesTest, SaysTheSameAfterItsWay) {
+TEST(MessagesTest, SurvivesEncodingAndDecoding) {
   const Address address = *Address::parse("10.0.0.1:7200");
   const Address v6 = *Address::parse("[fd00::1]:7200");
   const Address group = *Address::parse("239.192.0.1:7200");

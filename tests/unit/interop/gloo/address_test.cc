@@ -68,7 +68,7 @@ TEST(Address, HasRoomForARailWithALongNameAndAddress) {
   EXPECT_EQ(read->record().devices, own.devices);
 }
 
-TEST(Address, RefusesRailsOfWhichNoneHasRoom) {
+TEST(Address, RefusesIfNoRailFits) {
   const auto address = Address::of(record(1, std::string(kBytes, '1')));
   EXPECT_TRUE(absl::IsResourceExhausted(address.status()));
   EXPECT_TRUE(absl::StrContains(address.status().message(), "?rail=NAME"));

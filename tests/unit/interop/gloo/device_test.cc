@@ -277,7 +277,7 @@ TEST_F(DeviceTest, AChildOfForkMayDestroyWhatItHasInherited) {
   });
 }
 
-TEST_F(DeviceTest, MakingADeviceThrowsNothingAndConnectingItDoes) {
+TEST_F(DeviceTest, AWrongRailFailsTheConnectionNotTheDevice) {
   GlooDeviceOptions options;
   options.rails = {"tcp:no-such-interface"};
   auto device = glooDevice(options);

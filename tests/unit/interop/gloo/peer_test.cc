@@ -42,7 +42,7 @@ TEST_F(InOrderTest, TagsDoNotWaitForEachOther) {
   EXPECT_EQ(order_.complete(other_), Transfers{&other_});
 }
 
-TEST_F(InOrderTest, WhatIsRemovedIsInNobodysWay) {
+TEST_F(InOrderTest, ARemovedTransferBlocksNoOther) {
   for (Transfer* transfer : {&first_, &second_, &third_}) order_.add(*transfer);
   EXPECT_EQ(order_.complete(second_), Transfers());
   EXPECT_EQ(order_.remove(first_), Transfers{&second_});
