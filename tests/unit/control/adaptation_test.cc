@@ -14,7 +14,7 @@ namespace nezha {
 namespace {
 
 constexpr uint32_t kChangeSeeds = 20;
-// Of those, the runs that may still be at it: outliers hide a change, or look like one.
+// So many of those runs may miss a condition, since outliers hide a change or look like one.
 constexpr int kLate = 5;
 
 struct Case {
@@ -50,7 +50,7 @@ double lost(SimulatedJob& job, uint64_t bytes, int operations) {
   return lost;
 }
 
-// What a program loses after a rail has become slower or is back.
+// The time that a program loses after a rail becomes slower or recovers.
 TEST(Adaptation, CostsTheTimeOfFortyOperationsAtMost) {
   for (const Case& it : cases()) {
     double slower = 0;
@@ -71,8 +71,8 @@ TEST(Adaptation, CostsTheTimeOfFortyOperationsAtMost) {
   }
 }
 
-// By which part operations take longer than they might: the mean of a phase's, and without the
-// first 30.
+// The fraction by which operations take longer than necessary: the mean over a phase, and over the
+// phase without its first 30 operations.
 struct Excess {
   double all = 0;
   double later = 0;
@@ -125,7 +125,7 @@ TEST(Adaptation, ReturnOfARailBehindABucketCostsLittle) {
     double rate;
     double bucket;
     double least_paid;
-    double back = 1;  // the part of its rate that it has then
+    double back = 1;  // the fraction of its rate after the return
   };
   for (const Return& it : {Return{250, 10'000, 0.5}, Return{1000, 24'000, 0},
                            Return{1000, 36'000, 0}, Return{1000, 24'000, 0, 0.6}}) {
@@ -167,7 +167,7 @@ TEST(Adaptation, FindsTheSlowRailWhenStripesBecomeSlow) {
   EXPECT_LT(mean, 40) << last;
 }
 
-// A search that gave it a little too much has shown what a trial of more would.
+// The search has given the lane a little too much. A trial of more would show nothing new.
 TEST(Adaptation, ALaneThatWasLateWithLittleMoreIsNotTriedAtOnce) {
   std::vector<SimulatedLane> lanes;
   for (const double rate : {250, 100, 50, 25}) {
@@ -188,9 +188,8 @@ TEST(Adaptation, ALaneThatWasLateWithLittleMoreIsNotTriedAtOnce) {
   EXPECT_LE(tried, kLate);
 }
 
-// Lanes that carry little live on what they save up: with a bit less than they can carry they end
-// early, by much; with a bit more they end late. Trials of more must cost less than the buckets
-// gain.
+// Lanes that carry little send from saved tokens. They end much too early with slightly less than
+// they can carry, and late with slightly more. Trials of more must cost less than the buckets gain.
 TEST(Adaptation, TrialsOfLanesBehindBucketsCostLittle) {
   struct Bucket {
     double bytes;
@@ -199,8 +198,8 @@ TEST(Adaptation, TrialsOfLanesBehindBucketsCostLittle) {
   };
   struct Size {
     uint64_t bytes;
-    // By which operations may take longer than they would without buckets, in the mean: behind
-    // small ones, and behind such as hold more than some lanes are given.
+    // The fraction by which operations may on average take longer than without buckets: behind
+    // small buckets, and behind buckets that hold more than some lanes are given.
     double most[2];
   };
   for (const auto& [bytes, most] : {Size{64 * kKiB, {0.06, 0.16}}, Size{128 * kKiB, {0, 0.1}},
@@ -235,7 +234,7 @@ TEST(Adaptation, TrialsOfLanesBehindBucketsCostLittle) {
   }
 }
 
-// What is not in use is seen by probes, which may cost a hundredth of the time.
+// Only probes show a change of an unused lane, and they may cost a hundredth of the time.
 TEST(Adaptation, NoticesAChangeOfAnUnusedLaneByAProbe) {
   for (const int lane : {0, 1}) {
     for (uint32_t seed = 1; seed <= kChangeSeeds; ++seed) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which way a class comes to go, on a network on which one of them is better.
+// The way that a size class settles on, in a network where one of several ways is better.
 #include "control/experiment.h"
 
 #include <map>
@@ -22,10 +22,10 @@ namespace {
 constexpr auto kOther = Algorithm::kHalvingDoubling;
 constexpr SizeClass kTriedClass = 14;
 constexpr uint64_t kTriedBytes = 16 << 10;
-constexpr SizeClass kShortClass = 12;  // is tried too
+constexpr SizeClass kShortClass = 12;  // has two algorithms too
 constexpr uint64_t kShortBytes = 4 << 10;
 
-// Lanes take times of their own by the other algorithm.
+// Lanes take different times with the other algorithm.
 struct Job {
   std::vector<SimulatedLane> usual;
   std::vector<SimulatedLane> other;
@@ -33,15 +33,15 @@ struct Job {
   std::unique_ptr<LoadBalancer> balancer;
   Timer timer;
   uint64_t ordinal = 0;
-  bool overlap = false;   // operations do, and say nothing
-  int by_other = 0;       // operations
-  int on_second = 0;      // operations by the second lane, of several
-  int slow_at_first = 0;  // operations by the other algorithm that take what the usual one's do,
-  double slowly = 1;      // or so many times that
-  double slowed = 1;      // whatever they go by, operations take so many times as long
-  int since_change = 0;   // operations by one algorithm
+  bool overlap = false;   // operations overlap and give no times
+  int by_other = 0;       // operations by the other algorithm
+  int on_second = 0;      // operations that use the second of several lanes
+  int slow_at_first = 0;  // so many first operations by the other algorithm take the usual time
+  double slowly = 1;      // a factor on that time
+  double slowed = 1;      // a factor on the time of all operations
+  int since_change = 0;   // operations since the algorithm changed
   bool was_other = false;
-  double time = 0;  // nanoseconds, of all
+  double time = 0;  // nanoseconds of all operations
 
   Job(std::vector<SimulatedLane> by_usual, std::vector<SimulatedLane> by_other_one)
       : usual(std::move(by_usual)),
@@ -95,7 +95,7 @@ struct Job {
   }
 };
 
-// 4 ranks on a rail of 1 Gbit/s: rounds of 12 us, 2 messages' bytes or 1.5.
+// 4 ranks on a rail of 1 Gbit/s: each round takes 12 us, and a rank sends 2 or 1.5 messages' bytes.
 SimulatedLane of(int rounds, double messages, double nanos_a_byte = 8) {
   return {.start = 12'000.0 * rounds, .slope = messages * nanos_a_byte, .start_beside = 5'000};
 }
@@ -112,7 +112,7 @@ TEST(Experiment, TheBetterOneIsFoundAndStays) {
   EXPECT_EQ(job.entry().algorithm, kOther);
 }
 
-// Operations that overlap say nothing.
+// Operations that overlap give no times.
 TEST(Experiment, EndsWhereOperationsBeginToOverlap) {
   Job job({kFewBytes}, {of(8, 4)});
   job.run(1);
@@ -127,7 +127,7 @@ TEST(Experiment, EndsWhereOperationsBeginToOverlap) {
   EXPECT_EQ(job.by_other, 0);
 }
 
-// What its policy knows of the others is what the first one's does.
+// The policy knows about the other lanes only what the first algorithm has shown.
 TEST(Experiment, IgnoresSlowLanesWhenTheFastOneSlowsDown) {
   for (const uint64_t bytes : {kShortBytes, kTriedBytes}) {
     SCOPED_TRACE(bytes);
@@ -142,7 +142,7 @@ TEST(Experiment, IgnoresSlowLanesWhenTheFastOneSlowsDown) {
   }
 }
 
-// What the algorithm before it has left behind, in buckets of tokens, shows at first.
+// The first times still show what the previous algorithm has left in the token buckets.
 TEST(Experiment, TheFirstOperationsDoNotDecide) {
   Job job({kFewRounds}, {kFewBytes});
   job.slow_at_first = 5;
@@ -184,7 +184,7 @@ TEST(Experiment, ThoseThatAreAlikeDoNotTakeTurns) {
   EXPECT_LE(job.by_other, 1'500) << job.balancer->table().history(kTriedClass);
 }
 
-// Sizes that alternate between the ends of a class, in phases: what differs is what they take.
+// The sizes alternate in phases between the ends of a class. Times differ only by size.
 TEST(Experiment, SizesAreNotTakenForAlgorithms) {
   Job job({kFewBytes}, {of(4, 1.8)});
   for (int phase = 0; phase < 400; ++phase) job.run(37, phase % 2 == 0 ? 17 << 10 : 31 << 10);
@@ -205,14 +205,14 @@ TEST(Experiment, TwoLanesAreDividedAnewByTheOtherOne) {
 
 constexpr LaneSet kStripes = 0b100;
 
-// Two rails and stripes over both; what an operation takes by the usual algorithm and the other
-// one, in two parts and by turns.
+// Two rails and stripes over both. Each algorithm has a time for operations in two parts and a time
+// for operations by turns.
 struct Roads {
   struct Times {
     double usual = 100'000, other = 100'000, usual_by_turns = 100'000, other_by_turns = 100'000;
   };
   Times times;
-  double by_turns_at_first = 1;  // times that, for a moment
+  double by_turns_at_first = 1;  // a factor on the times by turns during the first `moment`
   int moment = 8;                // operations
   SimulatedNoise noise{0.02, false, 1};
   LoadBalancer balancer;
@@ -220,7 +220,7 @@ struct Roads {
   uint64_t ordinal = 0;
   int since_change = 0;
   std::map<std::string, int> taken;
-  double tried = 0;  // nanoseconds more than `usual` that what was only tried took, without noise
+  double tried = 0;  // nanoseconds that trials took beyond `usual`, without noise
 
   explicit Roads(Times those) : times(those), balancer({"eth0", "eth1", "stripes"}, model()) {}
 
@@ -236,7 +236,7 @@ struct Roads {
            (is_by_turns ? " by turns" : "");
   }
   std::string road() const { return road_of(entry()); }
-  // Without a trial that is under way.
+  // The road without a trial that is under way.
   std::string home() const { return road_of(balancer.learned().entries.at(kTriedClass)); }
 
   void run(int operations) {
@@ -310,7 +310,7 @@ TEST(Experiment, TakesEitherOfTwoEquallyGoodWays) {
       << roads.balancer.table().history(kTriedClass);
 }
 
-// A bucket of tokens that filled up while messages went another way.
+// A token bucket has filled up while messages went another way.
 TEST(Experiment, AWayThatIsGoodForAMomentIsNotTaken) {
   for (const int moment : {8, 60}) {
     Roads roads({.usual_by_turns = 200'000, .other_by_turns = 200'000});
@@ -324,7 +324,7 @@ TEST(Experiment, AWayThatIsGoodForAMomentIsNotTaken) {
 
 TEST(Experiment, AWayThatHasWonByWhatLastsForLongIsTriedLater) {
   Roads roads({.other = 200'000, .usual_by_turns = 200'000, .other_by_turns = 200'000});
-  roads.by_turns_at_first = 0.425;  // of twice as long
+  roads.by_turns_at_first = 0.425;  // of 200 us: 85 us
   roads.moment = 150;
   roads.run(20'000);
   EXPECT_GE(roads.taken["usual"], 14'000) << roads.balancer.table().history(kTriedClass);
@@ -361,7 +361,7 @@ TEST(Experiment, TurnsAreSavedAndGoOn) {
   ASSERT_TRUE(next.balancer.resume(*saved).ok());
   next.run(1'000);
   EXPECT_GE(next.taken["other by turns"], 900) << next.balancer.table().history(kTriedClass);
-  // And what else there is can be found from there.
+  // A better road can still be found from there.
   next.times = {.usual = 60'000};
   next.run(3'000);
   EXPECT_EQ(next.home(), "usual") << next.balancer.table().history(kTriedClass);
@@ -445,13 +445,13 @@ TEST(Experiment, IsSavedAndGoesOn) {
   next.run(10);
   EXPECT_EQ(next.by_other, 10);
 
-  // Where it is none that may be tried, the class starts again.
+  // The class starts again if its algorithm may not be tried.
   LoadBalancer without({"eth0"}, std::make_unique<FixedPolicy>(1, 0, 0));
   ASSERT_TRUE(without.resume(*saved).ok());
   EXPECT_TRUE(without.table().entries.empty());
 }
 
-// What is saved is what it ran by before, and what that took.
+// The table has the algorithm and the times from before the trial.
 TEST(Experiment, ATrialThatIsUnderWayIsNotSaved) {
   Job job({kFewRounds}, {kFewBytes});
   while (job.by_other < 3) job.run(1);

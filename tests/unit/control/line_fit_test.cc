@@ -8,7 +8,7 @@
 namespace nezha {
 namespace {
 
-// 100 nanoseconds and 2 a byte.
+// A transfer takes 100 nanoseconds, and 2 more for each byte.
 Sample sample(double bytes, double off = 1) { return {bytes, (100 + 2 * bytes) * off, 0.02, 1}; }
 
 TEST(LineFit, GoesThroughSamplesWhoseLengthsDiffer) {
@@ -23,7 +23,8 @@ TEST(LineFit, AssumesNoStartTimeIfLengthsAreEqual) {
   EXPECT_NEAR(line.start, 0, 0.1);
 }
 
-// By the first two alone, bytes would cost nothing: 4% of noise, and then all would be moved.
+// With 4% of noise, these two samples alone would show that bytes cost nothing. A policy would then
+// move everything to the lane.
 TEST(LineFit, TakesNoSlopeFromNoise) {
   const Line line = fit_line({sample(1000, 0.98), sample(960, 1.02)});
   EXPECT_GT(line.slope, 1.5);

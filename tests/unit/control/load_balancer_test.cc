@@ -39,8 +39,8 @@ Window window(SizeClass size_class, uint32_t number, std::vector<LaneTime> lanes
   return {size_class, typical_bytes(size_class), number, std::move(lanes), 3};
 }
 
-// A run that goes on from the table does so where the class was before the probe, for as long as
-// that lasts.
+// A run that resumes from a table that was saved during a probe continues where the class was
+// before the probe.
 TEST(TableEntry, TimesOfAProbeAreNotThoseOfTheClass) {
   TableEntry entry;
   entry.change(all_on(0, 2), Cause::kStart);
@@ -83,7 +83,7 @@ TEST(LoadBalancer, PassesOverWindowsByOtherAllocations) {
   EXPECT_FALSE(it->on_window(window(20, 1, {{1000, 0}, {90'000, 0}})));
 }
 
-// Slices are cut at cache lines: of equal parts of four bytes, one lane gets all.
+// Slices are cut at cache lines, so one lane gets all of a message of four bytes.
 TEST(LoadBalancer, MessagesTooShortToBeCutAreComparedOnEachLaneAlone) {
   const auto it = balancer();
   auto change = it->open(4);
@@ -135,8 +135,8 @@ TEST(LoadBalancer, ClassesWhoseAllocationStaysGoOnAsThePolicySays) {
   EXPECT_LT(job.balancer().window_operations(23), Timer::kOperations);
 }
 
-// How often, in 800 windows of a class that is faster by the first lane, a rank is told that it is
-// back where the class had settled.
+// Returns how often a rank is told, in 800 windows of a class that is faster on the first lane,
+// that the class is back where it had settled.
 int returns(SizeClass size_class) {
   const auto it = balancer();
   auto change = it->open(typical_bytes(size_class));
@@ -166,7 +166,7 @@ class Overlapping : public testing::Test {};
 using LearningPolicies = testing::Types<ModelPolicy, PaperPolicy>;
 TYPED_TEST_SUITE(Overlapping, LearningPolicies);
 
-// Whatever a class was trying when operations began to overlap, which tells nothing any more.
+// A class ends any trial when operations begin to overlap, because they then give no times.
 TYPED_TEST(Overlapping, NothingIsTriedForEver) {
   int left = 0;
   for (const uint64_t bytes : {4 * kKiB, 8 * kMiB}) {

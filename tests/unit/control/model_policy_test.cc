@@ -16,8 +16,8 @@ namespace nezha {
 namespace {
 
 constexpr uint32_t kSeeds = 20;
-// Of those, the runs that may still be at it: outliers hide what lanes take, above all where four
-// lanes' start-ups weigh as much as bytes.
+// So many of those runs may not have settled yet: outliers hide what lanes take, above all where
+// the start-ups of four lanes weigh as much as bytes.
 constexpr int kLate = 6;
 
 // Returns how much slower operations are now than the best possible, in an experiment or not. An
@@ -36,7 +36,7 @@ TEST(ModelPolicy, IsNearTheBestAfterAHundredOperationsFromNothing) {
         ModelPolicy* policy = nullptr;
         SimulatedJob job(network.lanes, policy, 0.01, seed);
         job.run(bytes, 100);
-        // Where start-up weighs as much as bytes, slopes are seen only once parts have changed.
+        // If start-up weighs as much as bytes, slopes show only once parts have changed.
         if (excess_now(job, bytes) < (bytes <= 16 * kKiB ? 0.06 : 0.03)) continue;
         ++late;
         last = job.balancer().table().history(size_class_of(bytes));
@@ -46,7 +46,8 @@ TEST(ModelPolicy, IsNearTheBestAfterAHundredOperationsFromNothing) {
   }
 }
 
-// What stripes have learned of the rails is where slices begin, and no rail carries all for that.
+// Slices begin with the rates that stripes have learned. No rail carries whole messages to learn
+// its rate.
 TEST(ModelPolicy, BeginsByTheRatesThatStripesHaveLearned) {
   std::vector<SimulatedLane> lanes;
   for (const double rate : {250, 100, 50, 25}) lanes.push_back(megabits(rate));
@@ -66,7 +67,8 @@ TEST(ModelPolicy, BeginsByTheRatesThatStripesHaveLearned) {
   }
 }
 
-// Lanes that are far apart take by far the longest for equal parts, and buckets hide which is slow.
+// Lanes of very different rates take by far the longest for equal parts, and buckets hide which of
+// them is slow.
 TEST(ModelPolicy, DividesFirstByWhatBurstsHaveShown) {
   std::vector<SimulatedLane> lanes;
   for (const double rate : {250, 100, 50, 25}) {
@@ -90,7 +92,7 @@ TEST(ModelPolicy, DividesFirstByWhatBurstsHaveShown) {
   }
 }
 
-// As ranks have just started: what is early then may well be fast.
+// The ranks have just started, so a lane that is early may well be fast.
 TEST(ModelPolicy, EarlyLaneLossesLeaveTheOthersWellDivided) {
   std::vector<SimulatedLane> lanes;
   for (const double rate : {250, 100, 50, 25}) lanes.push_back(megabits(rate));
@@ -120,7 +122,7 @@ TEST(ModelPolicy, ShortMessagesConvergeToTheTimeOfTheFastestRail) {
   }
 }
 
-// A rail of a high rate may take longer to begin than short messages take by another one.
+// A fast rail may take longer to start than short messages take on another rail.
 TEST(ModelPolicy, ShortMessagesGoByASlowerRailThatAnswersSooner) {
   SimulatedLane late = megabits(1000);
   late.start = 200'000;
@@ -169,7 +171,7 @@ TEST(ModelPolicy, DoesNotBelieveRatesThatItsFirstWindowRefutes) {
   }
 }
 
-// A bucket of tokens holds the little that a slow lane is given at first.
+// A token bucket holds the little that a slow lane is given at first.
 TEST(ModelPolicy, ALaneThatSeemsFastWithLittleIsGivenMoreInSteps) {
   const SimulatedLane slow = {
       .slope = 8000 / 2., .burst = 24. * kKiB, .burst_slope = 8, .is_stripes = false};
@@ -178,7 +180,7 @@ TEST(ModelPolicy, ALaneThatSeemsFastWithLittleIsGivenMoreInSteps) {
       ModelPolicy* policy = nullptr;
       SimulatedJob job({megabits(1000), slow, striped}, policy, 0.02, seed);
       job.rates = {125e6, 0.25e6, 0};
-      if (seed % 2 == 0) job.run(8 * kKiB, 30);  // which tells nothing of large ones
+      if (seed % 2 == 0) job.run(8 * kKiB, 30);  // shows nothing about large ones
       job.run(4 * kMiB, 200);
       for (const TableEntry::Change& it : job.entry(4 * kMiB).history) {
         EXPECT_LT(it.allocation[1], SliceBounds::kWhole / 25)
@@ -213,7 +215,7 @@ TEST(ModelPolicy, ANewClassStartsFromItsNeighbours) {
   EXPECT_LT(job.excess(kMiB), 0.05);
 }
 
-// A lane with a part of which slices' cuts left it nothing is not infinitely fast.
+// Cutting may leave a lane nothing of its part. Such a lane is not infinitely fast.
 TEST(ModelPolicy, ResumesWithoutALaneThatTookNoPart) {
   ModelPolicy policy(2);
   const Allocation ran_by{(1 << 20) - 1, 1};
@@ -232,7 +234,7 @@ TEST(ModelPolicy, OneLaneCarriesEverything) {
   }
 }
 
-// Sizes of a class differ by up to a factor of two: neither a drift nor noise.
+// Sizes within a class differ by up to a factor of two, which is neither a drift nor noise.
 TEST(ModelPolicy, SizesThatVaryWithinAClassMoveNothing) {
   ModelPolicy* policy = nullptr;
   SimulatedJob job({megabits(1000), megabits(400)}, policy);
@@ -247,7 +249,7 @@ TEST(ModelPolicy, SizesThatVaryWithinAClassMoveNothing) {
 TEST(ModelPolicy, NoiseHardlyMovesWhatHasConverged) {
   struct Case {
     double noise;
-    double most;  // that a division may then be off: noise hides what is less
+    double most;  // excess of a division, since noise hides smaller ones
     int moves;
   };
   for (const auto& [noise, most, most_moves] :
@@ -275,7 +277,7 @@ TEST(ModelPolicy, ProbesTakeAHundredthOfTheTimeAtMost) {
       job.run(bytes, 100);
       job.run(bytes, 10'000);
       EXPECT_LE(job.probing(), Budget::kPart) << network.name << " " << bytes;
-      // A lane that is 20 times as slow for short messages has its turn later.
+      // A lane that is 20 times as slow for short messages is probed later.
       if (bytes > 4 * kKiB) {
         EXPECT_GT(job.probing(), 0) << network.name << " " << bytes;
       }
@@ -294,7 +296,7 @@ TEST(ModelPolicy, AProbeFindsThatAnUnusedLaneBecameFast) {
   EXPECT_LT(job.excess(8 * kMiB), 0.03) << job.balancer().table().history(23);
 }
 
-// By less than a window is sure of, but in each of several.
+// The gain is less than one window can show, but it appears in each of several windows.
 TEST(ModelPolicy, AProbeThatGoesOnBeingALittleBetterIsBelieved) {
   int left = 0;
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
@@ -310,7 +312,7 @@ TEST(ModelPolicy, AProbeThatGoesOnBeingALittleBetterIsBelieved) {
   EXPECT_GE(left, 13);
 }
 
-// As ranks that have just started do not have a core each yet.
+// Ranks that have just started may not have a core each yet.
 TEST(ModelPolicy, ForgetsThatLanesStartedSlowlySideBySide) {
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     ModelPolicy* policy = nullptr;
@@ -323,9 +325,8 @@ TEST(ModelPolicy, ForgetsThatLanesStartedSlowlySideBySide) {
   }
 }
 
-// Ranks that have just started share a core, say: the first lane was measured meanwhile. It is by a
-// probe that it is measured again, which takes a second, as probes may cost a hundredth of the
-// time.
+// Ranks that have just started may share a core while the first lane is measured. Only a probe
+// measures that lane again, which takes a second, because probes may cost a hundredth of the time.
 TEST(ModelPolicy, ALaneThatWasSlowAtFirstIsMeasuredAgain) {
   ModelPolicy* policy = nullptr;
   SimulatedJob job({megabits(1000), megabits(400), megabits(200), megabits(100)}, policy);
@@ -336,7 +337,7 @@ TEST(ModelPolicy, ALaneThatWasSlowAtFirstIsMeasuredAgain) {
   EXPECT_LT(job.excess(4 * kKiB), 0.05) << job.balancer().table().history(12);
 }
 
-// It may be the machine that was slow, and not the lane.
+// The machine may have been slow, and not the lane.
 TEST(ModelPolicy, ALaneThatWasLeftInASlowSpellIsMeasuredAgain) {
   ModelPolicy* policy = nullptr;
   SimulatedJob job({megabits(1000), megabits(400)}, policy);
@@ -377,7 +378,7 @@ TEST(ModelPolicy, ShortMessagesAreProbedEverMoreRarely) {
   EXPECT_LE(late, early) << job.balancer().table().history(12);
 }
 
-// The least parts, that probes give to lanes, are too short for slices to be cut.
+// Probes give lanes the smallest parts, which are too short for slices to be cut.
 TEST(ModelPolicy, AProbeThatIsTooShortToBeCutDoesNotHoldForLargerParts) {
   ModelPolicy* policy = nullptr;
   SimulatedJob job({megabits(1000), megabits(5)}, policy);

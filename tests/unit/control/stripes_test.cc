@@ -50,7 +50,7 @@ TEST(Stripes, StripesOrSlicesAreNearTheBestAfterAHundredOperations) {
   }
 }
 
-// Not all of their sets are looked at.
+// The policy does not consider all sets of eight rails.
 TEST(Stripes, StripesOrSlicesOfEightRailsAreNearTheBest) {
   for (const uint64_t bytes : {kMiB, 8 * kMiB, 64 * kMiB}) {
     for (const int slow : {0, 1, 3, 4}) {

@@ -349,7 +349,7 @@ TEST(Endpoint, ALinkComesBackWhileAnyContextIsShared) {
     channel.on_carrier(0, false);
     channel.on_carrier(0, true);
   }
-  // As exchange(), but nobody names a context again.
+  // Like exchange(), but nobody names a context again.
   for (Host* host : {&one, &two}) {
     Host& peer = host == &one ? two : one;
     Progress::Guard guard(host->endpoint->progress());
