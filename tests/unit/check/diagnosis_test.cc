@@ -188,7 +188,7 @@ TEST(Diagnosis, TellsOfStrictReversePathFilters) {
   end(evidence, 1, 1).rp_filter = 1;
   end(evidence, 1, 1).arp_ignore = 1;
   end(evidence, 1, 1).sibling = "eth0";
-  EXPECT_TRUE(diagnose(evidence).empty()) << "it does no harm with policy routes";
+  EXPECT_TRUE(diagnose(evidence).empty()) << "it is harmless with policy routes";
   fail(evidence, 0, 1, 1, Outcome::kSilent);
   fail(evidence, 1, 0, 1, Outcome::kSilent);
   const auto findings = diagnose(evidence);

@@ -64,7 +64,7 @@ TEST(Cpus, AThreadIsBoundToThem) {
   ASSERT_EQ(pthread_getaffinity_np(idle.handle(), sizeof bound, &bound), 0);
   EXPECT_EQ(CPU_COUNT(&bound), 1);
   EXPECT_TRUE(CPU_ISSET(static_cast<size_t>(*last.begin()), &bound));
-  EXPECT_EQ(allowed_cpus(), all) << "another thread's are its own";
+  EXPECT_EQ(allowed_cpus(), all) << "this thread keeps its own CPUs";
 }
 
 TEST(Cpus, TheErrorNamesMissingAndExistingCpus) {

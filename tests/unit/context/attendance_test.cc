@@ -67,7 +67,7 @@ TEST(Attendance, PassesOnTheFirstOfEachSignature) {
   EXPECT_TRUE(attendance.hear(entered(7, 1, 0)));
   EXPECT_FALSE(attendance.hear(entered(7, 1, 1)));
   EXPECT_TRUE(attendance.hear(entered(7, 1, 2, 200)));
-  EXPECT_TRUE(attendance.hear(question(7, 1, 0))) << "it asks what nobody has asked";
+  EXPECT_TRUE(attendance.hear(question(7, 1, 0))) << "nobody has asked this yet";
 }
 
 TEST(Attendance, ALateEntryEndsTheAbsence) {
@@ -76,9 +76,9 @@ TEST(Attendance, ALateEntryEndsTheAbsence) {
   attendance.hear(absent(7, 1, 5));
   attendance.hear(absent(7, 1, 6));
   EXPECT_TRUE(attendance.has_said_absent(5, 7, 1));
-  EXPECT_TRUE(attendance.hear(entered(7, 1, 5))) << "the others are to know";
+  EXPECT_TRUE(attendance.hear(entered(7, 1, 5))) << "the others must hear of it";
   EXPECT_FALSE(attendance.hear(entered(7, 1, 5)));
-  EXPECT_FALSE(attendance.hear(absent(7, 1, 5))) << "that has come by a longer way";
+  EXPECT_FALSE(attendance.hear(absent(7, 1, 5))) << "this message took a longer way";
   EXPECT_EQ(attendance.absentees(7, 1), std::set<uint32_t>{6});
 }
 

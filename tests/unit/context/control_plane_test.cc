@@ -436,7 +436,7 @@ TEST_F(ControlPlaneTest, AnEngineThatIsLostIsTakenFromAllPlans) {
   ranks_[0].plane->regain_engine(kEngine);
   run(70);
   for (const auto& [id, split] : ranks_[0].splits) {
-    EXPECT_FALSE(id.second > 40 && carries(ranks_[0], id)) << "rank 1 has it not";
+    EXPECT_FALSE(id.second > 40 && carries(ranks_[0], id)) << "rank 1 does not have it";
   }
   ranks_[1].plane->regain_engine(kEngine);
   run(140);

@@ -182,7 +182,8 @@ TEST(DeviceFactory, OpensTheDeviceOnItsInterface) {
   }
   const auto absent = open("tcp:no-such-if");
   EXPECT_TRUE(absl::IsNotFound(absent.status()));
-  EXPECT_NE(absent.status().message().find("lo"), absl::string_view::npos) << "those there are";
+  EXPECT_NE(absent.status().message().find("lo"), absl::string_view::npos)
+      << "it names the existing interfaces";
 }
 
 TEST(DeviceFactory, TheAddressCanBeNamed) {

@@ -174,14 +174,14 @@ TEST_F(RepairTest, InvalidPiecesAreErrors) {
   Slice slice = part(0);
   slice.bounds = {0, SliceBounds::kWhole / 2};
   EXPECT_FALSE(repair_slice({kMiddle, 1}, 1, slice, ScheduleKind::kRing, groups_[0]).ok())
-      << "of another slice";
+      << "it belongs to another slice";
   Bystander bystander([](Bystander&, const absl::Status&) {});
   const auto stand_by = [&](const Repair::Piece& piece) {
     return bystander.start(hosts_, groups_[0], 1, 1, {{3, 9}, {piece}}, 1, {}).ok();
   };
   EXPECT_FALSE(stand_by({kFront, Repair::kNobody})) << "a rank that returned has all of it";
   EXPECT_FALSE(stand_by({kFront, 2}));
-  EXPECT_FALSE(stand_by({kFront, 0})) << "it has let go of it";
+  EXPECT_FALSE(stand_by({kFront, 0})) << "it has released its memory";
 }
 
 }  // namespace

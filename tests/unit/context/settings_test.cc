@@ -156,7 +156,7 @@ TEST_F(SettingsTest, SharesThatAreGivenAreNotLearned) {
                   {"ContextOptions::shares", "NEZHA_POLICY", "(paper)", "one of them"});
   own = {};
   own.plan = Plan::kSlice;
-  EXPECT_TRUE(applied(own).ok()) << "equal shares are nobody's";
+  EXPECT_TRUE(applied(own).ok()) << "the equal shares come from no setting";
 }
 
 TEST_F(SettingsTest, ARailMayHaveNoShare) {

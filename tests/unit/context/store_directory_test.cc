@@ -100,7 +100,8 @@ TEST(StoreDirectory, PausesGrowAndShrinkTowardsTheDeadline) {
   EXPECT_EQ(pause_after(kSecond / 10, kFar), 0);
   EXPECT_EQ(pause_after(kSecond, kFar), kSecond / 4);
   EXPECT_EQ(pause_after(100 * kSecond, kFar), kSecond);
-  EXPECT_LE(pause_after(100 * kSecond, kSecond), kSecond / 8) << "who comes now is still in time";
+  EXPECT_LE(pause_after(100 * kSecond, kSecond), kSecond / 8)
+      << "a rank that comes now is still in time";
   EXPECT_GT(pause_after(100 * kSecond, 0), 0);
 }
 

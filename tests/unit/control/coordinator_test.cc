@@ -127,7 +127,7 @@ TEST_F(CoordinatorTest, WhatIsKnownAlreadyNeedsNoStep) {
   EXPECT_TRUE(sent_.empty());
   all_read(1, {100, 200});
   EXPECT_EQ(policy_->windows.size(), 1u);
-  EXPECT_TRUE(sent_.empty()) << "the policy keeps what there is";
+  EXPECT_TRUE(sent_.empty()) << "the policy keeps the allocation";
 }
 
 TEST_F(CoordinatorTest, OneStepAtATimeAndItsCommitHasWhatCameMeanwhile) {
@@ -175,7 +175,7 @@ TEST_F(CoordinatorTest, WindowsAreAsLongAsThePolicyWants) {
   EXPECT_EQ(policy_->windows[0].operations, 3);
   all_read(4, {100, 200});
   all_read(5, {100, 200});
-  ASSERT_EQ(policy_->windows.size(), 2u) << "as it wants since the last";
+  ASSERT_EQ(policy_->windows.size(), 2u) << "the policy wants two since the last window";
 }
 
 // ---- Lanes -------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ TEST_F(CoordinatorTest, ALaneIsLiveThatWorksOnEveryRank) {
   EXPECT_EQ(commit.changes[0].allocation, all_on(0, 2));
   EXPECT_TRUE(coordinator_->on_lanes(2, 0b01).ok());
   EXPECT_TRUE(coordinator_->on_lanes(1, 0b11).ok());
-  EXPECT_EQ(policy_->lane_calls.size(), 1u) << "rank 2's lane is down still";
+  EXPECT_EQ(policy_->lane_calls.size(), 1u) << "rank 2's lane is still down";
   EXPECT_TRUE(coordinator_->on_lanes(2, 0b11).ok());
   EXPECT_EQ(policy_->lane_calls, (std::vector<LaneSet>{0b01, 0b11}));
 }

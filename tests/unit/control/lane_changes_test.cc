@@ -43,7 +43,7 @@ TEST_F(LaneChangesTest, ALaneThatIsLateBesideOthersHasChanged) {
 }
 
 TEST_F(LaneChangesTest, AnEarlyLaneHasChangedOnlyIfByMuch) {
-  EXPECT_TRUE(of(4'000'000, 3'000'000).empty()) << "it may live on tokens that it has saved up";
+  EXPECT_TRUE(of(4'000'000, 3'000'000).empty()) << "its bucket may have been full of tokens";
   const LaneChanges changes = of(4'000'000, 1'200'000);
   ASSERT_EQ(changes.size(), 1);
   EXPECT_EQ(changes[0].lane, 1);

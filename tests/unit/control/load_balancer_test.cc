@@ -196,7 +196,7 @@ TYPED_TEST(Overlapping, NothingIsTriedForEver) {
       EXPECT_LE(time(job.allocation(bytes)), usual) << before;
     }
   }
-  EXPECT_GT(left, 3) << "it was never in the middle of anything";
+  EXPECT_GT(left, 3) << "it was never in the middle of a trial";
 }
 
 template <typename SomePolicy>
@@ -246,7 +246,7 @@ TYPED_TEST(Resumed, ALaneThatIsDeadBeforeCarriesNothing) {
   EXPECT_EQ(job.entry(8 * kMiB).state, policy->state(23));
   job.run(8 * kMiB, 30);
   EXPECT_EQ(job.allocation(8 * kMiB), all_on(1, 2));
-  EXPECT_GT(job.entry(8 * kMiB).windows, 1) << "what it runs by is measured";
+  EXPECT_GT(job.entry(8 * kMiB).windows, 1) << "the allocation in use is measured";
 }
 
 TEST(LoadBalancer, RefusesATableThatHasALaneThatStandsAloneBesideOthers) {

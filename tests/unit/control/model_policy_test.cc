@@ -57,7 +57,7 @@ TEST(ModelPolicy, BeginsByTheRatesThatStripesHaveLearned) {
     SimulatedJob job(lanes, policy, 0.01, seed);
     job.rates = {0, 0, 0, 0, 0};
     job.run(kMiB, 10);
-    EXPECT_EQ(job.allocation(kMiB), all_on(4, 5)) << "the rates are to be learned first";
+    EXPECT_EQ(job.allocation(kMiB), all_on(4, 5)) << "the rates must be learned first";
     job.rates = {32e6, 12e6, 6e6, 3.3e6, 0};
     job.run(kMiB, 50);
     EXPECT_LT(job.excess(kMiB), 0.03) << job.balancer().table().history(size_class_of(kMiB));

@@ -43,8 +43,8 @@ TEST(Stripes, StripesOrSlicesAreNearTheBestAfterAHundredOperations) {
           last = job.balancer().table().history(size_class_of(bytes));
         }
       }
-      EXPECT_LE(late, 6) << "of 24, since outliers hide what lanes take: " << network.name << ", "
-                         << bytes << " bytes\n"
+      EXPECT_LE(late, 6) << "of 24 runs, since outliers hide what lanes take: " << network.name
+                         << ", " << bytes << " bytes\n"
                          << last;
     }
   }
@@ -163,7 +163,7 @@ TEST(Stripes, GoOnWithoutARailAndWithItAgain) {
       }
     }
   }
-  EXPECT_LE(late, 2) << "of 100: outliers may hide what lanes take\n" << last;
+  EXPECT_LE(late, 2) << "of 100 runs, since outliers may hide what lanes take\n" << last;
 }
 
 }  // namespace

@@ -259,7 +259,7 @@ TEST(Timer, AWindowIsOfOneClassAndOneAllocation) {
   EXPECT_FALSE(add(1024, 1));
   EXPECT_FALSE(add(2048, 1));
   EXPECT_FALSE(add(1024, 2));
-  EXPECT_FALSE(add(1024, 1)) << "of an allocation that is over";
+  EXPECT_FALSE(add(1024, 1)) << "its allocation is over";
   EXPECT_TRUE(add(2047, 2));
   EXPECT_TRUE(add(4095, 1));
   EXPECT_FALSE(add(0, 2));

@@ -371,7 +371,8 @@ TEST(NicSelector, UnwantedInterfacesAreLeft) {
                   .speed(10'000);
   EXPECT_EQ(host.taken(), "eno1=10.0.0.0/16");
   host.unwanted({"eno*"});
-  EXPECT_EQ(host.taken(), "ens1=10.1.0.0/16 ens2=10.1.0.0/16#2") << "eno1 sets no measure";
+  EXPECT_EQ(host.taken(), "ens1=10.1.0.0/16 ens2=10.1.0.0/16#2")
+      << "eno1 does not count as the fastest";
   EXPECT_EQ(host.why_left("eno1"), "not wanted: !eno*");
   host.unwanted({"eno?", "ens1", "nothing"});
   EXPECT_EQ(host.taken(), "ens2=10.1.0.0/16#2") << "the other rails keep their names";

@@ -240,7 +240,7 @@ TEST_F(ChannelScript, AnAskedLinkIsMonitoredThoughNobodyWaits) {
   pass(kSecond);
   swallow(*network_, 1);
   pass(kSecond);
-  EXPECT_EQ(failures(0) + failures(1), 0u) << "nobody can know";
+  EXPECT_EQ(failures(0) + failures(1), 0u) << "nobody can know yet";
   channel(0).ask(1);
   pass(kSecond);
   EXPECT_GE(failures(0), 1u);

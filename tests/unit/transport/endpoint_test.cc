@@ -401,13 +401,13 @@ TEST(Endpoint, AConnectionThatWasAcceptedIsKeptOnlyIfItIsWantedOnceItHasALink) {
                     .rail = "a"};
   const auto accept = [&] { return acceptor.on_hello(0, hello).code; };
   EXPECT_EQ(accept(), wire::WelcomeCode::kAccepted);
-  EXPECT_EQ(accept(), wire::WelcomeCode::kAccepted) << "none of the two has a link yet";
+  EXPECT_EQ(accept(), wire::WelcomeCode::kAccepted) << "neither connection has a link yet";
   acceptor.on_accepted(0, hello, std::make_unique<CountedLink>(links));
   EXPECT_EQ(links, 1);
   const Channel& channel = endpoint->channel(hello.source);
   const uint64_t first = hello.link_id++;
   acceptor.on_accepted(0, hello, std::make_unique<CountedLink>(links));
-  EXPECT_EQ(links, 1) << "the second one replaces none that is as new: " << first;
+  EXPECT_EQ(links, 1) << "the second link does not replace one of the same generation: " << first;
   EXPECT_EQ(channel.up(), rail_bit(0));
 
   hello.generation = 2;

@@ -145,7 +145,7 @@ TEST_F(InboxTest, AGrantThatWasLostIsGivenAgainThoughTheMessageIsComplete) {
 TEST_F(InboxTest, IsWantedWhileAnyMessageIsAwaited) {
   FakeReceiver first(2), second(1);
   Inbox::Ticket* ticket = inbox_.post(info(1, 2), &first);
-  EXPECT_TRUE(inbox_.wanted()) << "which is so at first";
+  EXPECT_TRUE(inbox_.wanted()) << "a message is awaited at first";
   for (int i = 0; i < 2; ++i) inbox_.set_awaited(ticket, false);
   EXPECT_FALSE(inbox_.wanted());
   Inbox::Ticket* other = inbox_.post(info(2, 1), &second);
@@ -158,7 +158,7 @@ TEST_F(InboxTest, IsWantedWhileAnyMessageIsAwaited) {
   inbox_.set_awaited(ticket, false);
   EXPECT_FALSE(inbox_.wanted());
   ASSERT_TRUE(deliver(info(1, 2), 1, 1, "b").ok());
-  EXPECT_EQ(first.memory, "ab") << "it comes all the same";
+  EXPECT_EQ(first.memory, "ab") << "the message comes nevertheless";
   // The next ticket reuses the memory of this one, but not its state.
   inbox_.post(info(1, 2), &first);
   EXPECT_TRUE(inbox_.wanted());
@@ -365,7 +365,7 @@ TEST_F(InboxTest, WhatComesTwiceKeepsItsPlaceInTheOrder) {
   EXPECT_EQ(*again, nullptr);
   std::memcpy(*rest, "cd", 2);
   inbox_.landed(0);
-  EXPECT_EQ(receiver.landings.size(), 1u) << "that was the one that came twice";
+  EXPECT_EQ(receiver.landings.size(), 1u) << "the duplicate has landed";
   inbox_.landed(0);
   EXPECT_EQ(receiver.memory, "abcd");
   // The same holds for a message that is complete.

@@ -79,7 +79,7 @@ TEST(LossTest, WhatIsPassedOverDoesNotCount) {
     EXPECT_FALSE(loss.look({i * 1000 + 500, i * 300}));
   }
   EXPECT_FALSE(loss.look({10'000, 3200}));
-  EXPECT_TRUE(loss.look({10'500, 3300})) << "what comes after it does";
+  EXPECT_TRUE(loss.look({10'500, 3300})) << "later losses count";
 }
 
 // Packets that were counted as lost turn out to be duplicates.

@@ -367,7 +367,7 @@ TEST_F(MessageStreamTest, APeerThatDiesIsNoticedSoonerIfItsMessageIsAwaited) {
   cut_all();
   refuse_connections();
   pass(300 * kMillisecond);
-  EXPECT_TRUE(end(0).failures.empty()) << "nobody waited";
+  EXPECT_TRUE(end(0).failures.empty()) << "nobody awaited it";
   stream(0).set_awaited(true);
   pass(50 * kMillisecond);
   ASSERT_FALSE(end(0).failures.empty());

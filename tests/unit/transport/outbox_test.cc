@@ -453,7 +453,7 @@ TEST_F(SynchronousTest, AsksAgainOnceAllIsAcknowledgedIfALinkHasDiedMeanwhile) {
   ASSERT_FALSE(link(1).unacked_segments.empty());
   down(0);
   const std::vector<size_t> segments = ack_until_nothing_is_left(1);
-  EXPECT_EQ(segments.back(), 0u) << "what asks when nothing else is left has no bytes";
+  EXPECT_EQ(segments.back(), 0u) << "the last request has no bytes";
   EXPECT_GT(asking_, 0);
 }
 
@@ -539,7 +539,7 @@ TEST_F(CopiedTest, AFailedCopyLeavesNothingBehind) {
   ASSERT_EQ(link(0).unacked_segments.size(), 2u);
   const OutSegment& end = *link(0).unacked_segments.back();
   EXPECT_NE(end.flags & wire::kFlagAbandoned, 0);
-  EXPECT_EQ(end.header.offset, 3u) << "so much of it comes";
+  EXPECT_EQ(end.header.offset, 3u) << "only three bytes come";
   EXPECT_EQ(outbox_.charged(), kCharge);
   ack_all(0);
   EXPECT_FALSE(outbox_.pending());
@@ -601,7 +601,7 @@ TEST_F(OutboxTest, AMessageSettlesByItsAcknowledgementsAlone) {
   const std::string text(5000, 'x');
   OutMessage* message = send(1, text, &sender);
   outbox_.settle(*message);
-  EXPECT_EQ(outbox_.retained_bytes(), 0u) << "it is not to be copied while the peer reads it";
+  EXPECT_EQ(outbox_.retained_bytes(), 0u) << "it must not be copied while the peer reads it";
   EXPECT_EQ(sender.settlements, 0);
   ack_all(0);
   EXPECT_EQ(sender.settlements, 1);

@@ -198,7 +198,8 @@ TEST_F(PortTest, ThePeerHearsThatLargeFramesAreLost) {
   EXPECT_EQ(lines.take("do not get through to the peer on a").size(), 1u);
   link_down(0);
   link_up(0, 12);
-  EXPECT_NE(port(0).state(), "connected") << "that a link is up shows nothing of large frames";
+  EXPECT_NE(port(0).state(), "connected")
+      << "a link that is up does not show that large frames arrive";
   port(0).passed(9001, Outage::Way::kTo);
   EXPECT_EQ(lines.take("large frames get through to the peer on a again").size(), 1u);
   EXPECT_EQ(port(0).state(), "connected");

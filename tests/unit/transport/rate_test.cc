@@ -78,7 +78,7 @@ TEST(RateEstimator, MessagesInStepShowChangesOfTheRateNotTheRate) {
   in_step(rate, time, 80 * kMicrosecond, 1000);
   EXPECT_NEAR(rate.rate(), 60e6, 3e6);
   in_step(rate, time, 40 * kMicrosecond, 5000);
-  EXPECT_NEAR(rate.rate(), 102e6, 5e6) << "so much it carries, at least";
+  EXPECT_NEAR(rate.rate(), 102e6, 5e6) << "the rail carries at least so much";
 
   rate.submitted(1 << 20, time);
   rate.acknowledged(1 << 20, time + 50 * kMillisecond);
@@ -317,7 +317,7 @@ TEST(RateEstimator, ShortPeriodsTellOfARateThatHasFallenFar) {
     RateEstimator estimator(125e6);
     ShortPeriods periods(estimator);
     periods.pass(200, delay, 125e6);
-    EXPECT_GT(estimator.rate(), 100e6) << "they do not tell of the delay";
+    EXPECT_GT(estimator.rate(), 100e6) << "they do not show the delay";
     periods.pass(48, delay, 12.5e6);
     EXPECT_LT(estimator.rate(), 20e6);
     EXPECT_GT(estimator.rate(), 10e6);

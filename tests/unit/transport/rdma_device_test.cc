@@ -104,7 +104,7 @@ TEST_F(RdmaDeviceTest, APortThatIsDownStaysOpenAndCarriesAgainOnceItIsUp) {
   EXPECT_TRUE(until([&] { return near_.is_down() && far_.is_down(); }));
   EXPECT_EQ(near_.carrier.back().second, "port 1 of fake0 is down");
   EXPECT_TRUE(until([&] { return fabric_.contexts() == 2; }));
-  EXPECT_EQ(near_.end->failures, 0) << "what becomes of its links is the channel's business";
+  EXPECT_EQ(near_.end->failures, 0) << "the channel decides about its links";
   fabric_.port_state = IBV_PORT_ACTIVE;
   EXPECT_TRUE(until_later([&] { return near_.is_up() && far_.is_up(); }))
       << "also without an event";
@@ -119,7 +119,7 @@ TEST_F(RdmaDeviceTest, ADeviceWhoseAddressMovesIsOpenedAnew) {
   EXPECT_TRUE(until([&] { return near_.is_up() && far_.is_up(); }));
   EXPECT_EQ(near_.carrier.front().second, "the port has another address");
   EXPECT_TRUE(until([&] { return fabric_.contexts() == 4; }))
-      << "links that the channel has not given up have the old ones";
+      << "links that the channel has not given up use the old contexts";
   near_.end.reset();
   far_.end.reset();
   EXPECT_TRUE(until([&] { return fabric_.contexts() == 2; }));
@@ -139,7 +139,7 @@ TEST_F(RdmaDeviceTest, ALookAtTheDeviceThatTakesLongHoldsNobodyUp) {
   EXPECT_TRUE(until([&] { return fabric_.looks >= looks + 2; }));
   expect_carries();
   end.set_value();
-  EXPECT_FALSE(is_late) << "all was held up by it";
+  EXPECT_FALSE(is_late) << "the look delayed everything else";
   EXPECT_TRUE(near_.device->carrier() && far_.device->carrier());
 }
 

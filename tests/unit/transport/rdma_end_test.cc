@@ -82,7 +82,7 @@ TEST_F(RdmaConnectingTest, AQueuePairThatTakesLongToConnectHoldsNobodyUp) {
   gate->open();
   EXPECT_EQ(end(*second), absl::OkStatus());
   expect_carries();
-  EXPECT_FALSE(gate->is_late) << "all was held up by it";
+  EXPECT_FALSE(gate->is_late) << "the connection delayed everything else";
 }
 
 TEST_F(RdmaConnectingTest, NoEndIsUpBeforeBothCanReceive) {
@@ -112,7 +112,8 @@ TEST_F(RdmaConnectingTest, AQueuePairThatIsGivenUpMeanwhileIsDestroyedAfterwards
   gate->open();
   EXPECT_TRUE(until([&] { return fabric_.pairs() == 0; }));
   EXPECT_EQ(far_.end, nullptr);
-  EXPECT_EQ(log_.take(), std::vector<std::string>()) << "who gives up has no reason to warn";
+  EXPECT_EQ(log_.take(), std::vector<std::string>())
+      << "an end that gives up has no reason to warn";
 }
 
 TEST_F(RdmaConnectingTest, AWaitingEndGivesUpAtOnceWithItsPeer) {

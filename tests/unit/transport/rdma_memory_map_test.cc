@@ -404,7 +404,7 @@ TEST_F(RdmaMemoryMap, RegistersNoMoreThanItMayAndWarnsOnce) {
   for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(map->find(at(2 * i * kMiB), kPage));
   EXPECT_FALSE(map->find(at(6 * kMiB), kPage));
   EXPECT_FALSE(map->find(at(6 * kMiB), kPage));
-  EXPECT_TRUE(map->find(at(0), kPage)) << "what is registered stays so";
+  EXPECT_TRUE(map->find(at(0), kPage)) << "registered memory stays registered";
   map->release(at(0), kMiB);
   EXPECT_TRUE(map->find(at(6 * kMiB), kPage));
   const auto told = lines.take();

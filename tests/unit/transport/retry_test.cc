@@ -65,7 +65,7 @@ TEST(Retry, ALinkThatDiesAgainRestsLonger) {
   }
   retry.carrier_returned();
   EXPECT_TRUE(retry.due(time, true));
-  EXPECT_FALSE(retry.due(time, false)) << "a carrier that comes and goes is what it rests for";
+  EXPECT_FALSE(retry.due(time, false)) << "it rests because the carrier comes and goes";
 }
 
 TEST(Retry, ALinkThatWasWellForLongIsForgiven) {

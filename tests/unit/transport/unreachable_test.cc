@@ -342,12 +342,13 @@ TEST_F(Warnings, LargeFramesGetThroughAgainOnceALargeSegmentHasGoneThatWay) {
     pass_by_b(0, 500);
     pass_by_b(1, 500);
   }
-  EXPECT_EQ(log_.take("again"), std::vector<std::string>()) << "of small segments";
+  EXPECT_EQ(log_.take("again"), std::vector<std::string>()) << "small segments do not show it";
   for (int i = 0; i < 20; ++i) {
     pass_by_b(0, 1500);
     pass_by_b(1, 256 << 10);
   }
-  EXPECT_EQ(log_.take("again"), std::vector<std::string>()) << "of the other way";
+  EXPECT_EQ(log_.take("again"), std::vector<std::string>())
+      << "the other direction does not show it";
   EXPECT_NE(channel(0).describe().find("large frames"), std::string::npos);
   pass_by_b(0, 256 << 10);
   const std::vector<std::string> lines = log_.take("again");

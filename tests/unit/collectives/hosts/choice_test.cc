@@ -56,7 +56,7 @@ TEST(HostsEngine, KnowsTheRivalOfWhatItChooses) {
   EXPECT_EQ(rival(4, 32 * kKiB), Algorithm::kRecursiveDoubling);
   EXPECT_EQ(rival(4, 128 * kKiB - 1), Algorithm::kRecursiveDoubling);
   EXPECT_EQ(rival(4, 128 * kKiB), Algorithm::kAuto);
-  EXPECT_EQ(rival(6, 64 * kKiB), Algorithm::kAuto) << "that is for the ring";
+  EXPECT_EQ(rival(6, 64 * kKiB), Algorithm::kAuto) << "six ranks use the ring here";
   for (const int ranks : {1, 2, 3}) EXPECT_EQ(rival(ranks, 16 * kKiB), Algorithm::kAuto);
   for (int ranks = 4; ranks < 40; ++ranks) {
     for (size_t bytes = 1; bytes < (1 << 20); bytes = bytes * 3 / 2 + 1) {

@@ -32,7 +32,7 @@ std::string choice(const std::vector<AssignedAddress>& addresses, const AddressW
 TEST(ChooseAddress, TakesIPv4BeforeIPv6BeforeLinkLocal) {
   const std::vector<AssignedAddress> all{assigned("fe80::1"), assigned("fd00::1"),
                                          assigned("10.0.0.1"), assigned("10.0.0.2")};
-  EXPECT_EQ(choice(all), "10.0.0.1") << "of equals the first";
+  EXPECT_EQ(choice(all), "10.0.0.1") << "the first of several equal ones";
   EXPECT_EQ(choice(all, {.family = AF_INET6}), "fd00::1");
   EXPECT_EQ(choice({all[0]}), "fe80::1");
   EXPECT_EQ(choice(all, {.named = "10.0.0.2"}), "10.0.0.2");
@@ -56,7 +56,7 @@ TEST(ChooseAddress, NeverTakesDuplicateOrTentativeAddresses) {
   const auto later = choose_address("eth0", {duplicate, tentative}, {});
   EXPECT_TRUE(absl::IsUnavailable(later.status())) << later.status();
   const auto better = choose_address("eth0", {tentative, assigned("fe80::1")}, {});
-  EXPECT_TRUE(absl::IsUnavailable(better.status())) << "a link-local one would do no good";
+  EXPECT_TRUE(absl::IsUnavailable(better.status())) << "a link-local address would be of no use";
   const auto never = choose_address("eth0", {duplicate}, {});
   EXPECT_TRUE(absl::IsNotFound(never.status())) << never.status();
   EXPECT_TRUE(absl::StrContains(never.status().message(), "fd00::1/64 (duplicate"))
@@ -87,7 +87,8 @@ TEST(LookAt, KnowsLoopbackAndThatAnotherIsNotThere) {
   ASSERT_TRUE(none.ok()) << none.status();
   EXPECT_EQ(none->index, 0);
   EXPECT_EQ(look_at("a-name-that-is-too-long-for-one", *netlink)->index, 0);
-  EXPECT_EQ(look_at("lo", *netlink)->index, lo->index) << "a question that failed disturbs none";
+  EXPECT_EQ(look_at("lo", *netlink)->index, lo->index)
+      << "a failed query does not affect later ones";
 }
 
 }  // namespace

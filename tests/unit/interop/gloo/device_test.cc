@@ -147,7 +147,7 @@ TEST_F(DeviceTest, ATimeoutOfGloosBreaksNezhasContextOnAllRanks) {
       allreduce(options);
       ADD_FAILURE() << "rank 0 was not in it";
     } catch (const TimeoutError& error) {
-      ADD_FAILURE() << "the reason is to be told before the deadline: " << error.what();
+      ADD_FAILURE() << "the reason must be told before the deadline: " << error.what();
     } catch (const ::gloo::IoException& error) {
       EXPECT_NE(std::string(error.what()).find("Timed out waiting 50ms"), std::string::npos)
           << error.what();

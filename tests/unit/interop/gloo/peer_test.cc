@@ -54,7 +54,7 @@ TEST_F(InOrderTest, WhatIsRemovedFromTheMiddleEndsNothing) {
   EXPECT_EQ(order_.complete(third_), Transfers());
   EXPECT_EQ(order_.remove(second_), Transfers());
   EXPECT_EQ(order_.complete(first_), (Transfers{&first_, &third_}));
-  EXPECT_EQ(order_.remove(first_), Transfers()) << "it is there no more";
+  EXPECT_EQ(order_.remove(first_), Transfers()) << "it is no longer there";
 }
 
 }  // namespace
