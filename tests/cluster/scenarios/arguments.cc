@@ -33,7 +33,7 @@ void bad_arguments(World& world) {
         thrown<nezha::InvalidArgument>([&] { const auto handle = nezha::allreduceAsync(options); }),
         what);
   };
-  refused("no output", [&](Options&) {});
+  refused("there is no output", [&](Options&) {});
   refused("null pointer", [&](Options& o) { o.setOutput<float>(nullptr, 10); });
   refused("input 1", [&](Options& o) {
     o.setInputs<float>({data, nullptr}, 10);
@@ -150,7 +150,7 @@ void bad_rooted_arguments(World& world) {
   reduce("the root is rank 2 of 2", [&](auto& o) { o.setRoot(2); });
   reduce("the root is rank -1 of 2", [&](auto& o) { o.setRoot(-1); });
   reduce("there is no input", [](auto&) {});
-  reduce("no output", [&](auto& o) { o.setInput(data, 10); });
+  reduce("there is no output", [&](auto& o) { o.setInput(data, 10); });
   reduce("there is no operation 99", [&](auto& o) {
     o.setOutput(data, 10);
     o.setOperation(static_cast<nezha::ReduceOperation>(99));
@@ -177,7 +177,7 @@ void bad_rooted_arguments(World& world) {
     o.setInput(data, 10);
     o.setOutput(data + 5, 10);
   });
-  broadcast("no output", [&](auto& o) { o.setRoot(1 - world.rank); });
+  broadcast("there is no output", [&](auto& o) { o.setRoot(1 - world.rank); });
   broadcast("the inputs and the outputs have different element types", [&](auto& o) {
     o.setInput(data, 10);
     o.setOutput(reinterpret_cast<int*>(data + 20), 10);

@@ -38,7 +38,7 @@ void refused_blocks(World& world) {
     refused<nezha::AllgatherOptions>(context, nezha::allgather, what, set);
   };
   using Gathered = nezha::AllgatherOptions;
-  allgather("no output", [&](Gathered& o) { o.setInput(data.data(), 10); });
+  allgather("there is no output", [&](Gathered& o) { o.setInput(data.data(), 10); });
   allgather("cannot be divided into equal blocks",
             [&](Gathered& o) { o.setOutput(data.data(), 10 * size + 1); });
   allgather("counts for 1 ranks",
@@ -74,7 +74,7 @@ void refused_blocks(World& world) {
                                          o.setReproducible(true);
                                          o.setAlgorithm(nezha::Algorithm::kRing);
                                        });
-  refused<nezha::AlltoallOptions>(context, nezha::alltoall, "for alltoallv", [&](auto& o) {
+  refused<nezha::AlltoallOptions>(context, nezha::alltoall, "only alltoallv takes counts", [&](auto& o) {
     o.setOutput(data.data(), std::vector<size_t>(size, 10));
   });
   refused<nezha::AlltoallvOptions>(context, nezha::alltoallv, "sends itself", [&](auto& o) {

@@ -302,7 +302,7 @@ void refused_exchanges(World& world) {
   check_mentions(thrown<nezha::InvalidArgument>([&] { nezha::send(without_input); }), "there is no input");
   nezha::RecvOptions without_output(context);
   without_output.setAnySource();
-  check_mentions(thrown<nezha::InvalidArgument>([&] { nezha::recv(without_output); }), "no output");
+  check_mentions(thrown<nezha::InvalidArgument>([&] { nezha::recv(without_output); }), "there is no output");
   const nezha::SendOptions without_context(nullptr);
   check_mentions(thrown<nezha::InvalidArgument>([&] { nezha::send(without_context); }),
                  "no context");
