@@ -80,7 +80,7 @@ class Fabric:
         [self.manager] = self.bed.start(argv, on=[MANAGED_BY], env={"NEZHA_LOG": "info"})
         self.manager.wait_for("^ready$")
         for switch in self.switches:
-            self.manager.wait_for(f"s{switch} is there", job.PATIENCE)
+            self.manager.wait_for(f"s{switch} is connected", job.PATIENCE)
 
     def counted(self, process: Process) -> dict[str, Any]:
         """The counters that a switch or the manager prints."""

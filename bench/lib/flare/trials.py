@@ -149,7 +149,7 @@ class Fabric:
             [*argv, "--secret", str(self._secret)], on=[own], env={"NEZHA_LOG": "info"}
         )
         for host in hosts:
-            self._manager.wait_for(f"s{host} is there", PATIENCE)
+            self._manager.wait_for(f"s{host} is connected", PATIENCE)
 
     def _start_switch(self, bed: Testbed, host: int) -> Process:
         at = bed.rail(RAIL).address(host)
