@@ -64,7 +64,7 @@ std::optional<Split> Candidates::trial_of(SizeClass size_class, double bytes, La
   }
   if (!split && set == home.set) split = home;
   const LaneSet added = set & ~home.set;
-  if (!split && std::has_single_bit(added) && added != set) {
+  if (!split && std::has_single_bit(added) && set == (home.set | added)) {
     RecycledVector<double> weights(home.allocation.begin(), home.allocation.end());
     const int lane = std::countr_zero(added);
     weights[static_cast<size_t>(lane)] = kLittle * SliceBounds::kWhole;
