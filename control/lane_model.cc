@@ -66,7 +66,11 @@ void LaneModel::learn(const Window& window, const Allocation& ran_by, bool may_b
 
 void LaneModel::lane_changed(SizeClass size_class, int lane, double ratio) {
   const auto index = static_cast<size_t>(lane);
-  for (auto& [set, observations] : classes_[size_class].sets) {
+  auto& sets = classes_[size_class].sets;
+  // The start-up time in a set also depends on the times of its parts, which must still be the old
+  // ones. The parts are smaller numbers.
+  for (auto known = sets.rbegin(); known != sets.rend(); ++known) {
+    auto& [set, observations] = *known;
     if (!contains(set, lane)) continue;
     const double start = measured(size_class, set, lane)->start;
     for (Observation& observation : observations) {

@@ -227,7 +227,7 @@ TEST_F(LaneModelTest, AnUnknownClassIsAsTheNearestOne) {
 // ---- Changes -----------------------------------------------------------------------------------
 
 TEST_F(LaneModelTest, AChangeCountsInAllOfTheLanesSets) {
-  for (const double ratio : {0.3, 1.5, 4.0}) {
+  for (const double ratio : {0.3, 0.6, 1.5, 4.0}) {
     model_ = LaneModel(kThree);
     learn(kSize, first_, {8, 0, 0}, 3);
     learn(kSize, second_, {0, 8, 0}, 3);
