@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A clock that a test moves. While one exists, now() of common/clock.h returns its time in the
 // thread that created it, and only there. For that, the executable replaces
-// std::chrono::steady_clock::now (virtual_clock_test.cc).
+// std::chrono::steady_clock::now (virtual_clock.cc).
 #pragma once
 
 #include "common/clock.h"

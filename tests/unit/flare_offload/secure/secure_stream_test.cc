@@ -209,7 +209,7 @@ TEST(SecureStreamTest, SaysThatTheConnectionWasClosed) {
 }
 
 TEST(SecureStreamTest, ReadsSecrets) {
-  const std::string path = testing::TempDir() + "secret" + std::to_string(getpid());
+  const std::string path = ::testing::TempDir() + "secret" + std::to_string(getpid());
   const auto read = [&](const std::string& text) {
     std::ofstream(path) << text;
     return read_secret(path);
