@@ -74,9 +74,9 @@ void refused_blocks(World& world) {
                                          o.setReproducible(true);
                                          o.setAlgorithm(nezha::Algorithm::kRing);
                                        });
-  refused<nezha::AlltoallOptions>(context, nezha::alltoall, "only alltoallv takes counts", [&](auto& o) {
-    o.setOutput(data.data(), std::vector<size_t>(size, 10));
-  });
+  refused<nezha::AlltoallOptions>(
+      context, nezha::alltoall, "only alltoallv takes counts",
+      [&](auto& o) { o.setOutput(data.data(), std::vector<size_t>(size, 10)); });
   refused<nezha::AlltoallvOptions>(context, nezha::alltoallv, "sends itself", [&](auto& o) {
     o.setInput(data.data(), std::vector<size_t>(size, 9));
     o.setOutput(data.data() + 20 * size, std::vector<size_t>(size, 10));

@@ -299,10 +299,12 @@ void refused_exchanges(World& world) {
   recv("no source", [](auto& o) { o.setSources({}); });
   nezha::SendOptions without_input(context);
   without_input.setDestination(0);
-  check_mentions(thrown<nezha::InvalidArgument>([&] { nezha::send(without_input); }), "there is no input");
+  check_mentions(thrown<nezha::InvalidArgument>([&] { nezha::send(without_input); }),
+                 "there is no input");
   nezha::RecvOptions without_output(context);
   without_output.setAnySource();
-  check_mentions(thrown<nezha::InvalidArgument>([&] { nezha::recv(without_output); }), "there is no output");
+  check_mentions(thrown<nezha::InvalidArgument>([&] { nezha::recv(without_output); }),
+                 "there is no output");
   const nezha::SendOptions without_context(nullptr);
   check_mentions(thrown<nezha::InvalidArgument>([&] { nezha::send(without_context); }),
                  "no context");

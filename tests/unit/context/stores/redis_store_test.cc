@@ -348,8 +348,10 @@ TEST(RedisStore, GarbageIsAnError) {
   // The reply type fits the greeting and none of the other commands.
   const FakeServer numbers({":1\r\n"});
   RedisStore store(numbers.url());
-  expect_texts(error_of<IoError>([&] { store.set("key", {}); }), {"nezha/key", "did not answer with OK"});
-  expect_texts(error_of<IoError>([&] { store.get("key"); }), {"nezha/key", "did not answer with a value"});
+  expect_texts(error_of<IoError>([&] { store.set("key", {}); }),
+               {"nezha/key", "did not answer with OK"});
+  expect_texts(error_of<IoError>([&] { store.get("key"); }),
+               {"nezha/key", "did not answer with a value"});
 }
 
 TEST(RedisStore, AnAnswerThatIsLostIsNoConflict) {
