@@ -136,7 +136,7 @@ def bad_arguments(store: str) -> None:
              lambda: context.allgather(ones[:1], ones, counts=[-1] * context.size)),
             ("root is 9", nezha.InvalidArgument, lambda: context.broadcast(ones, root=9)),
             ("it must be sum,", nezha.InvalidArgument, lambda: context.allreduce(ones, operation="plus")),
-            ("not go by tree", nezha.InvalidArgument, lambda: context.allreduce(ones, algorithm="tree")),
+            ("cannot use the algorithm tree", nezha.InvalidArgument, lambda: context.allreduce(ones, algorithm="tree")),
             ("tag is -1", nezha.InvalidArgument, lambda: context.barrier(tag=-1)),
             ("0 seconds", nezha.InvalidArgument, lambda: context.barrier(timeout=0)),
             ("timeout is nan", nezha.InvalidArgument, lambda: context.barrier(timeout=float("nan"))),
