@@ -69,15 +69,15 @@ void LaneModel::lane_changed(SizeClass size_class, int lane, double ratio) {
   auto& sets = classes_[size_class].sets;
   // The start-up time in a set also depends on the times of its parts, which must still be the old
   // ones. The parts are smaller numbers.
-  for (auto known = sets.rbegin(); known != sets.rend(); ++known) {
-    auto& [set, observations] = *known;
-    if (!contains(set, lane)) continue;
+  std::for_each(sets.rbegin(), sets.rend(), [&](auto& known) {
+    auto& [set, observations] = known;
+    if (!contains(set, lane)) return;
     const double start = measured(size_class, set, lane)->start;
     for (Observation& observation : observations) {
       Sample& it = observation.lanes[index];
       it.time = start + std::max(kLeastPart * it.time, it.time - start) * ratio;
     }
-  }
+  });
   changed_[index] = order_;
 }
 
