@@ -16,7 +16,7 @@ namespace nezha {
 class ReportSample {
  public:
   // After a change of a class's allocation, at least this many of its operations are all reported.
-  // Experiments end within them (control/experiment.cc), unless they try several divisions.
+  // An experiment ends within them (control/experiment.cc) if their times can be used.
   static constexpr int kAllAtFirst = 192;
 
   // The class runs by the allocation `number` from now on. `is_known`: its times were reported

@@ -24,8 +24,8 @@ class Candidates {
   // this class.
   std::optional<Split> best(SizeClass size_class, double bytes, LaneSet among,
                             bool only_measured = false) const;
-  // Returns a division that must be measured before sets can be compared; nullopt if there is none
-  // that might be better than those that were measured.
+  // Returns a division that must be measured before sets can be compared. Returns nullopt if no
+  // unmeasured one might be better than those that were measured.
   std::optional<Allocation> unmeasured(SizeClass size_class, double bytes) const;
   // Returns the division by which to try `set` in place of `home`; nullopt if it is not worth a
   // try.

@@ -27,13 +27,13 @@ absl::string_view reason_of(const Decision& decision) {
     case Cause::kDrift:
       return "the rails take longer or shorter than before";
     case Cause::kProbe:
-      return "an unused rail or way is measured for a while";
+      return "an experiment uses another way";
     case Cause::kReturn:
-      return "the trial has brought nothing";
+      return "the experiment was not faster";
     case Cause::kLanes:
       return "a rail was lost or has come back";
     case Cause::kWay:
-      return "the way that was tried is the faster one";
+      return "the experiment has shown that this is faster";
   }
   return "";
 }

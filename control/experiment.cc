@@ -4,7 +4,8 @@
 namespace nezha {
 namespace {
 
-// A candidate that takes this many times as long as the home has lost.
+// A candidate loses if its operations take this many times as long as by the home, and are
+// predicted to do so by its best division.
 constexpr double kHopeless = 1.25;
 // A candidate wins if operations take less time by this part.
 constexpr double kWorth = 0.03;

@@ -39,11 +39,16 @@ class Budget {
 // reading.
 class Rests {
  public:
-  // A candidate is known by its algorithm and its set of lanes. The key of the home stands for
-  // other divisions of the home's set.
-  using Key = std::pair<Algorithm, LaneSet>;
+  // Names what a candidate tries.
+  struct Key {
+    Algorithm algorithm = Algorithm::kAuto;
+    LaneSet set = 0;
+    bool is_more = false;  // the set is the home's, and some of its lanes are given more
 
-  // Must be called for each window that the class ran by its home.
+    auto operator<=>(const Key&) const = default;
+  };
+
+  // Counts the operations of a window that the class ran by its home.
   void ran(const Window& window) { now_ += window.operations; }
   bool is_due(const Key& key) const;
   // Whether the candidate has hardly ever lost.
@@ -74,19 +79,25 @@ class Experiment {
   // The number of operations in the first window, after which a candidate that is far slower loses.
   static constexpr int kGlance = 3;
 
-  Experiment(Way home, Way candidate) : home_(std::move(home)), candidate_(std::move(candidate)) {}
+  // `home_time` is what an operation takes by the home, in nanoseconds.
+  Experiment(Way home, double home_time, Way candidate)
+      : home_(std::move(home)), candidate_(std::move(candidate)), home_time_(home_time) {}
 
   const Way& home() const { return home_; }
   const Way& candidate() const { return candidate_; }
   // Returns what the experiment has cost, in nanoseconds: the time by which the candidate took
-  // longer than the home.
-  double cost() const { return std::max(0.0, more_) + kChange * home_time_; }
+  // longer than the home, and the time that changes of the plan took.
+  double cost() const {
+    return std::max(0.0, more_) + (kChanges + divisions_ * kChanges / 2) * home_time_;
+  }
   // Returns what the first window is predicted to cost, given what an operation takes by the home
   // and by the candidate, in nanoseconds.
   static double cost_of_glance(double home, double candidate) {
-    return (kGlance + kLag) * std::max(0.0, candidate - home) + kChange * home;
+    return (kGlance + kLag) * std::max(0.0, candidate - home) + kChanges * home;
   }
-  Rests::Key key() const { return {candidate_.algorithm, lanes_of(candidate_.allocation)}; }
+  Rests::Key key() const {
+    return {candidate_.algorithm, lanes_of(candidate_.allocation), is_more()};
+  }
   // Whether the candidate divides messages among the home's lanes in another way.
   bool is_more() const {
     return candidate_.algorithm == home_.algorithm &&
@@ -107,19 +118,20 @@ class Experiment {
   // Ranks take up and leave a plan while operations go on, so that this many more operations run by
   // the candidate than its windows have.
   static constexpr int kLag = 3;
-  // What the two changes of the plan cost together, in parts of an operation's time.
-  static constexpr double kChange = 0.3;
+  // What the change to the candidate and the change back cost together, in parts of an operation's
+  // time.
+  static constexpr double kChanges = 0.3;
 
   Way home_;
   Way candidate_;
   int windows_ = 0;
-  int divisions_ = 0;  // that were given up for another one
+  int divisions_ = 0;  // the number of divisions that another one has replaced
   // What ran by the present division, without the first window. Times are in nanoseconds.
   int operations_ = 0;
   double bytes_ = 0;
   double took_ = 0;
   double home_took_ = 0;  // what it would have taken by the home
-  double home_time_ = 0;  // of an operation, at last
+  double home_time_;      // the latest prediction of what an operation takes by the home
   double more_ = 0;       // by which all operations of the experiment took longer than by the home
 };
 

@@ -24,7 +24,7 @@ struct Lateness {
   int lane = 0;
   double off = 0;     // the logarithm of that ratio
   double error = 0;   // of the logarithm
-  double change = 0;  // a byte takes this many times as long as before
+  double change = 0;  // the time of a byte in proportion to the time before
 };
 
 std::vector<Lateness> lateness(const LaneModel& model, const Window& window,

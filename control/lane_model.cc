@@ -25,7 +25,7 @@ constexpr double kNoiseGain = 0.1;  // the gain of the moving average of the noi
 // The relative error of what is concluded from other sets and classes.
 constexpr double kElsewhere = 0.1;
 constexpr double kLeastPart = 1. / 128;  // of a message: a lane is not given less
-// If nothing is known of a class, times of classes this near are used.
+// If nothing is known of a class, times of classes this near are as good as its own.
 constexpr int kNear = 2;
 
 }  // namespace
@@ -67,8 +67,8 @@ void LaneModel::learn(const Window& window, const Allocation& ran_by, bool may_b
 void LaneModel::lane_changed(SizeClass size_class, int lane, double ratio) {
   const auto index = static_cast<size_t>(lane);
   auto& sets = classes_[size_class].sets;
-  // The start-up time in a set also depends on the times of its parts, which must still be the old
-  // ones. The parts are smaller numbers.
+  // The start-up time in a set also depends on the times of its subsets, so the set is adjusted
+  // before them. A subset is a smaller number.
   std::for_each(sets.rbegin(), sets.rend(), [&](auto& known) {
     auto& [set, observations] = known;
     if (!contains(set, lane)) return;

@@ -28,8 +28,8 @@ struct Split {
 // start-up time and a time per byte, for each lane in each set of lanes and size class. The line is
 // fitted to the latest measurements there and, with less weight, to those of smaller sets and of
 // the neighbouring classes. A measurement counts most where the lane was the last to finish. A lane
-// that finishes early uses what it has saved up in token buckets and empty queues, and seems faster
-// than it can stay.
+// that finishes early may use saved tokens or empty queues. Then it seems faster than its lasting
+// rate.
 //
 // The model estimates what was not measured: by interpolation, over the number of lanes, between
 // sets that were measured, and from the nearest class.
@@ -65,7 +65,7 @@ class LaneModel {
 
  private:
   struct Measured : Sample {
-    uint64_t order = 0;  // a change of the lane with a higher number makes it stale
+    uint64_t order = 0;  // a change of the lane with this or a higher number makes it stale
   };
   struct Observation {
     uint64_t order = 0;

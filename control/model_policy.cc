@@ -16,19 +16,18 @@ constexpr int kSearchWindows = 10;
 // Stripes run for up to this many windows until they have shown the rails' rates. Messages are cut
 // by these rates next.
 constexpr int kAwaitsRates = 4;
-// A prediction is acted on if it is better by a part that is its error, but at least kLeastGain and
-// at most kMostGain, or kMostGainWithin within a set of lanes.
+// The policy follows a prediction whose gain exceeds its error. The gain that it requires is at
+// least kLeastGain and at most kMostGain, or kMostGainWithin within a set of lanes.
 constexpr double kLeastGain = 0.02;
 constexpr double kMostGain = 0.3;
 constexpr double kMostGainWithin = 0.1;
 
-// Lanes need not rest if their LaneChange::ratio is less than this part of what it was when they
-// were last given more in vain.
+// Lanes need not rest if their LaneChange::ratio is less than this part of what it was when an
+// experiment last gave them more.
 constexpr double kFarEarlier = 0.65;
 
 // The reason, to be read by people.
-constexpr absl::string_view kPredicted =
-    "by what was measured of the rails this is predicted to be faster";
+constexpr absl::string_view kPredicted = "the measurements predict that this is faster";
 
 bool is_worthwhile(const Split& candidate, const Split& current) {
   const double most = candidate.set == current.set ? kMostGainWithin : kMostGain;
@@ -91,10 +90,10 @@ std::optional<Decision> ModelPolicy::on_window(const Window& window, const Alloc
                                  : on_search(known, window, ran_by);
 }
 
-// Stripes use other rails from now on.
+// Stripes take other times from now on, because they use other rails.
 Allocation ModelPolicy::on_lanes(SizeClass size_class, const Allocation& /*current*/) {
   Class& known = classes_[size_class];
-  // What was measured before the class had settled came from ranks that had just started.
+  // The first measurements and losses may come from ranks that had just started.
   open_search(known, false);
   known.rests.forget();
   known.is_explored = false;
@@ -106,7 +105,7 @@ Allocation ModelPolicy::on_lanes(SizeClass size_class, const Allocation& /*curre
 
 std::optional<Allocation> ModelPolicy::on_silence(SizeClass size_class) {
   Class& known = classes_[size_class];
-  if (const auto experiment = end_experiment(known)) return experiment->home().allocation;
+  if (known.experiment) return lose(known).allocation;
   if (is_settled(known.state)) return std::nullopt;
   const auto bytes = static_cast<double>(typical_bytes(size_class));
   const auto measured = candidates(known.algorithm).best(size_class, bytes, live(), true);
@@ -218,7 +217,7 @@ std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& wind
   }
   known.rests.ran(window);
   if (is_early) {
-    if (auto decision = more_for(known, ran_by, changed)) return decision;
+    if (auto decision = more_for(known, window, ran_by, changed)) return decision;
   }
   model.learn(window, ran_by, /*may_be_early=*/false);
   const auto current = model.predict(window.size_class, bytes, ran_by);
@@ -231,12 +230,13 @@ std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& wind
   return next_experiment(known, window, ran_by);
 }
 
-// Tries to give early lanes as much more as they can carry if they are as fast as they seem.
-std::optional<Decision> ModelPolicy::more_for(Class& known, const Allocation& ran_by,
-                                              const LaneChanges& early) {
+// Begins an experiment with larger parts for early lanes. A part grows by the factor by which the
+// lane seems faster, at most by kMostMore.
+std::optional<Decision> ModelPolicy::more_for(Class& known, const Window& window,
+                                              const Allocation& ran_by, const LaneChanges& early) {
   double ratio = 1;
   for (const LaneChange& it : early) ratio = std::min(ratio, it.ratio);
-  const Rests::Key key{known.algorithm, lanes_of(ran_by)};
+  const Rests::Key key{known.algorithm, lanes_of(ran_by), /*is_more=*/true};
   if (ratio < kFarEarlier * known.earliest) known.rests.forget(key);
   if (!known.rests.is_due(key)) return std::nullopt;
   known.earliest = ratio;
@@ -244,22 +244,23 @@ std::optional<Decision> ModelPolicy::more_for(Class& known, const Allocation& ra
   for (const LaneChange& it : early) {
     weights[static_cast<size_t>(it.lane)] *= std::min(kMostMore, 1 / it.ratio);
   }
-  return begin(known, ran_by, {known.algorithm, in_proportion(weights)},
-               "a rail is through earlier than before, and is given more on trial");
+  return begin(known, ran_by, static_cast<double>(slowest(window)),
+               {known.algorithm, in_proportion(weights)},
+               "a rail finishes earlier than before, so an experiment gives more to it");
 }
 
 // ---- Experiments -------------------------------------------------------------------------------
 
-Decision ModelPolicy::begin(Class& known, const Allocation& home, Way candidate,
+Decision ModelPolicy::begin(Class& known, const Allocation& home, double home_time, Way candidate,
                             absl::string_view why) {
-  known.experiment.emplace(Way{known.algorithm, home}, candidate);
+  known.experiment.emplace(Way{known.algorithm, home}, home_time, candidate);
   return {std::move(candidate.allocation), Cause::kProbe, why, candidate.algorithm};
 }
 
-// Begins the experiment whose candidate is predicted to take the least time. Candidates are single
-// lanes, sets that differ from the home's by one lane, and, by the other algorithm, the home's set
-// and the best set. A candidate must be due, and either the budget affords it, or it is predicted
-// to be better than the home and has hardly ever lost.
+// Begins the experiment whose candidate is predicted to take the least time. By each algorithm,
+// candidates are single lanes, the home's set, sets that differ from it by one lane, and the best
+// set. A candidate must be due, and either the budget affords it, or it is predicted to be better
+// than the home and has hardly ever lost.
 std::optional<Decision> ModelPolicy::next_experiment(Class& known, const Window& window,
                                                      const Allocation& ran_by) {
   const SizeClass size_class = window.size_class;
@@ -285,9 +286,9 @@ std::optional<Decision> ModelPolicy::next_experiment(Class& known, const Window&
     }
   }
   if (!next) return std::nullopt;
-  return begin(known, ran_by, {by, next->allocation},
-               by == known.algorithm ? "these rails have not been measured for long"
-                                     : "another algorithm is tried");
+  return begin(known, ran_by, home.time, {by, next->allocation},
+               by == known.algorithm ? "an experiment uses these rails"
+                                     : "an experiment uses another algorithm");
 }
 
 std::optional<Decision> ModelPolicy::on_experiment(Class& known, const Window& window,
@@ -297,6 +298,7 @@ std::optional<Decision> ModelPolicy::on_experiment(Class& known, const Window& w
   LaneModel& model = this->model(it.candidate().algorithm);
   const LaneSet set = lanes_of(ran_by);
   if (set != lanes_of(it.candidate().allocation)) return lose(known);  // a lane got no bytes
+  if (!may_use(window.size_class, it.candidate().algorithm)) return lose(known);
   const bool is_more = it.is_more();
   if (!is_more) {
     const bool is_other_algorithm = it.candidate().algorithm != known.algorithm;
@@ -318,7 +320,7 @@ std::optional<Decision> ModelPolicy::on_experiment(Class& known, const Window& w
   const bool is_off = promised && promise < (1 - kLeastGain) * static_cast<double>(slowest(window));
   if (!is_off) return std::nullopt;
   Allocation next = stepwise(ran_by, promised->allocation);
-  if (!it.divide(next)) return std::nullopt;
+  if (next == ran_by || !it.divide(next)) return std::nullopt;
   return Decision{std::move(next), Cause::kProbe, kPredicted};
 }
 
@@ -342,20 +344,20 @@ Decision ModelPolicy::adopt(Class& known, const Window& window, const Allocation
       candidate.algorithm != home.algorithm ||
       ((lanes_of(candidate.allocation) ^ lanes_of(home.allocation)) & alone());
   known.algorithm = candidate.algorithm;
+  known.earliest = 1;
   settle(known, lanes_of(candidate.allocation));
   if (experiment.is_more()) {  // the next windows show how much more
-    known.earliest = 1;
     open_search(known, true);
     known.state = ClassState::kHot;
   }
   return {candidate.allocation, is_other_way ? Cause::kWay : Cause::kSearch,
-          "the experiment has shown that this is better", candidate.algorithm};
+          "the experiment has shown that this is faster", candidate.algorithm};
 }
 
 Decision ModelPolicy::lose(Class& known) {
   const Experiment experiment = *end_experiment(known);
   known.rests.lost(experiment.key());
-  return {experiment.home().allocation, Cause::kReturn, "what was tried is not better",
+  return {experiment.home().allocation, Cause::kReturn, "the experiment was not faster",
           known.algorithm};
 }
 

@@ -18,11 +18,11 @@
 
 namespace nezha {
 
-// A class begins with a *search*, whose windows are short. The search measures what may be the
-// best, and then what the model predicts to be the best, until the model predicts nothing better.
-// Then the class has settled, and its windows are longer:
+// A class begins with a *search*, whose windows are short. First the search measures sets that may
+// be the best. Then it follows the model's predictions until nothing better is predicted, or until
+// it has taken many windows. Then the class has settled, and its windows are longer:
 //
-// - If lanes take longer or shorter than before, another search begins.
+// - If a lane takes longer than before, or a single lane shorter, another search begins.
 // - If another division of the same lanes is better, the class takes it at once and searches again.
 // - Everything else is tried by experiments (control/experiment.h): other lanes, another algorithm,
 //   and more for a lane that finishes early. Such a lane may be faster than before, or only use
@@ -59,7 +59,7 @@ class ModelPolicy final : public Policy {
     int searched = 0;                        // windows of this search
     bool is_explored = false;  // whether everything was measured that must be measured first
     bool after_drift = false;  // whether this search began because lanes had changed
-    // The LaneChange::ratio of early lanes when they were last given more in vain.
+    // The smallest LaneChange::ratio of early lanes when they were last given more.
     double earliest = 1;
     Rests rests;
     std::optional<Experiment> experiment;
@@ -69,11 +69,12 @@ class ModelPolicy final : public Policy {
   std::optional<Decision> on_settled(Class& known, const Window& window, const Allocation& ran_by);
   std::optional<Decision> on_experiment(Class& known, const Window& window,
                                         const Allocation& ran_by);
-  std::optional<Decision> more_for(Class& known, const Allocation& ran_by,
+  std::optional<Decision> more_for(Class& known, const Window& window, const Allocation& ran_by,
                                    const LaneChanges& early);
   std::optional<Decision> next_experiment(Class& known, const Window& window,
                                           const Allocation& ran_by);
-  static Decision begin(Class& known, const Allocation& home, Way candidate, absl::string_view why);
+  static Decision begin(Class& known, const Allocation& home, double home_time, Way candidate,
+                        absl::string_view why);
   std::optional<Experiment> end_experiment(Class& known);
   Decision adopt(Class& known, const Window& window, const Allocation& ran_by);
   Decision lose(Class& known);

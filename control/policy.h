@@ -83,7 +83,7 @@ class Policy {
   // Returns what follows from a window that ran by `ran_by`; nullopt if the class's allocation
   // stays. At least one lane of the allocation took part.
   virtual std::optional<Decision> on_window(const Window& window, const Allocation& ran_by) = 0;
-  // Operations of the class overlap, so that nothing can be measured and a trial would never end.
+  // Operations of the class overlap, so that nothing can be measured and no experiment could end.
   // Returns the allocation that the class keeps meanwhile; nullopt if its allocation stays.
   virtual std::optional<Allocation> on_silence(SizeClass /*size_class*/) { return std::nullopt; }
   // The set of live lanes has changed. Returns the allocation that follows `current` in an open

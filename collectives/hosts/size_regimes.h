@@ -11,7 +11,8 @@ struct SizeRegimes {
   // Shorter allreduces have no plan. They use the fastest rail, because they end before a second
   // rail could help.
   static constexpr size_t kPlanned = 4 << 10;
-  // Over stripes, the messages of shorter allreduces are not cut. They alternate between the rails.
+  // Over stripes, the messages of shorter allreduces are not cut. If such an allreduce has a plan,
+  // its messages alternate between the rails.
   static constexpr size_t kCut = 64 << 10;
   // Rank 0 is told of all allreduces from this size on. Of shorter ones it is told of a sample once
   // their class has run by its division for a while, because a report is expensive compared with

@@ -159,7 +159,7 @@ TEST(Adaptation, FindsTheSlowRailWhenStripesBecomeSlow) {
     SimulatedJob job({rail, rail, stripes(0.5)}, policy, 0.02, seed);
     job.run(128 * kKiB, 100 + 7 * static_cast<int>(seed));
     job.network.lanes[1].slope = 8000 / 300.;
-    job.network.lanes[2].slope = 1;
+    job.network.lanes[2].slope = 2;
     ASSERT_EQ(lanes_of(job.allocation(128 * kKiB)), 0b100U) << seed;
     mean += lost(job, 128 * kKiB, 300) / kChangeSeeds;
     last = job.balancer().table().history(17);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way that a size class settles on, in a network where one of several ways is better.
+// Experiments, their budget and their rests, and the way that a size class settles on by them in a
+// network where one of several ways is better.
 #include "control/experiment.h"
 
 #include <map>
@@ -25,6 +26,115 @@ constexpr uint64_t kTriedBytes = 16 << 10;
 constexpr SizeClass kShortClass = 12;  // has two algorithms too
 constexpr uint64_t kShortBytes = 4 << 10;
 
+// ---- Budget, Rests and Experiment by themselves ------------------------------------------------
+
+constexpr double kHome = 100'000;  // nanoseconds that an operation takes by the home
+
+Window window_of(double time, int operations, uint64_t bytes = kTriedBytes) {
+  Window window{.size_class = size_class_of(bytes), .bytes = bytes, .lanes = {}, .operations = 0};
+  window.lanes = {{.mean = std::llround(time), .error = 0}};
+  window.operations = operations;
+  return window;
+}
+
+Experiment experiment_with(LaneSet lanes) {
+  return {Way{Algorithm::kAuto, all_on(0, 3)}, kHome, Way{Algorithm::kAuto, equal_parts(lanes, 3)}};
+}
+
+using Verdict = Experiment::Verdict;
+
+TEST(Budget, AffordsAHundredthOfTheTime) {
+  Budget budget;
+  budget.ran(window_of(kHome, 1000));
+  EXPECT_TRUE(budget.affords(490'000));
+  EXPECT_FALSE(budget.affords(510'000)) << "an experiment may cost twice what was predicted";
+  budget.charge(200'000);
+  EXPECT_TRUE(budget.affords(390'000));
+  EXPECT_FALSE(budget.affords(410'000));
+  EXPECT_DOUBLE_EQ(budget.spent(), 0.002);
+}
+
+TEST(Rests, LastTwiceAsLongAfterEachLoss) {
+  Rests rests;
+  const Rests::Key key{kOther, 0b1};
+  EXPECT_TRUE(rests.is_due(key));
+  for (const int operations : {80, 160, 320, 640, 1280, 2560, 2560}) {
+    SCOPED_TRACE(operations);
+    rests.lost(key);
+    rests.ran(window_of(kHome, operations - 1));
+    EXPECT_FALSE(rests.is_due(key));
+    rests.ran(window_of(kHome, 1));
+    EXPECT_TRUE(rests.is_due(key));
+  }
+  EXPECT_FALSE(rests.is_fresh(key));
+  EXPECT_TRUE(rests.is_fresh({kOther, 0b1, true})) << "more for a lane is another candidate";
+}
+
+TEST(Rests, EndWhenALaneHasChanged) {
+  Rests rests;
+  const Rests::Key key{kOther, 0b1};
+  for (int i = 0; i < 5; ++i) rests.lost(key);
+  rests.hurry();
+  EXPECT_TRUE(rests.is_due(key));
+  EXPECT_TRUE(rests.is_fresh(key));
+}
+
+TEST(Experiment, EndsAfterThreeOperationsThatTakeFarLonger) {
+  Experiment experiment = experiment_with(0b010);
+  EXPECT_EQ(experiment.window_operations(kTriedClass), 3);
+  EXPECT_EQ(experiment.look_at(window_of(1.5 * kHome, 3), kHome, 0), Verdict::kLost);
+  EXPECT_NEAR(experiment.cost(), (3 + 3) * 0.5 * kHome, kHome);
+}
+
+TEST(Experiment, GoesOnIfAnotherDivisionPromisesLess) {
+  Experiment experiment = experiment_with(0b110);
+  EXPECT_EQ(experiment.look_at(window_of(1.5 * kHome, 3), kHome, 0.8 * kHome), Verdict::kOpen);
+}
+
+TEST(Experiment, IsDecidedByFourMebibytes) {
+  constexpr uint64_t kMebibyte = 1 << 20;
+  for (const auto& [time, verdict] :
+       {std::pair{0.9, Verdict::kWon}, {0.98, Verdict::kLost}, {1.01, Verdict::kLost}}) {
+    SCOPED_TRACE(time);
+    Experiment experiment = experiment_with(0b010);
+    EXPECT_EQ(experiment.look_at(window_of(time * kHome, 3, kMebibyte), kHome, 0), Verdict::kOpen);
+    EXPECT_EQ(experiment.look_at(window_of(time * kHome, 4, kMebibyte), kHome, 0), verdict);
+  }
+}
+
+TEST(Experiment, IsDecidedByAHundredAndSixtyShortOperations) {
+  Experiment experiment = experiment_with(0b010);
+  EXPECT_EQ(experiment.look_at(window_of(0.9 * kHome, 3), kHome, 0), Verdict::kOpen);
+  for (int operations = 10; operations < 160; operations += 10) {
+    ASSERT_EQ(experiment.look_at(window_of(0.9 * kHome, 10), kHome, 0), Verdict::kOpen);
+  }
+  EXPECT_EQ(experiment.look_at(window_of(0.9 * kHome, 10), kHome, 0), Verdict::kWon);
+}
+
+TEST(Experiment, AnotherDivisionIsMeasuredAfresh) {
+  constexpr uint64_t kMebibyte = 1 << 20;
+  Experiment experiment = experiment_with(0b110);
+  ASSERT_EQ(experiment.look_at(window_of(1.2 * kHome, 3, kMebibyte), kHome, 0), Verdict::kOpen);
+  const double before = experiment.cost();
+  ASSERT_TRUE(experiment.divide(in_proportion({0, 3, 1})));
+  EXPECT_GT(experiment.cost(), before) << "the plan changes once more";
+  EXPECT_EQ(experiment.look_at(window_of(0.9 * kHome, 4, kMebibyte), kHome, 0), Verdict::kWon);
+}
+
+TEST(Experiment, TriesFewDivisions) {
+  Experiment experiment = experiment_with(0b110);
+  int divisions = 0;
+  while (divisions < 100 && experiment.divide(in_proportion({0, 3, 1}))) ++divisions;
+  EXPECT_GE(divisions, 2);
+  EXPECT_LE(divisions, 8);
+}
+
+TEST(Experiment, CostsSomethingBeforeItIsMeasured) {
+  EXPECT_GT(experiment_with(0b010).cost(), 0) << "the plan has changed";
+}
+
+// ---- One other way -----------------------------------------------------------------------------
+
 // Lanes take different times with the other algorithm.
 struct Job {
   std::vector<SimulatedLane> usual;
@@ -34,6 +144,7 @@ struct Job {
   Timer timer;
   uint64_t ordinal = 0;
   bool overlap = false;   // operations overlap and give no times
+  bool is_named = false;  // the program names algorithms, so no other one may be tried
   int by_other = 0;       // operations by the other algorithm
   int on_second = 0;      // operations that use the second of several lanes
   int slow_at_first = 0;  // so many first operations by the other algorithm take the usual time
@@ -55,8 +166,8 @@ struct Job {
 
   std::unique_ptr<Policy> policy() const {
     const int lanes = static_cast<int>(usual.size());
-    return std::make_unique<ModelPolicy>(lanes, 0, nullptr, [](SizeClass it) {
-      const bool is_tried = it == kTriedClass || it == kShortClass;
+    return std::make_unique<ModelPolicy>(lanes, 0, nullptr, [this](SizeClass it) {
+      const bool is_tried = !is_named && (it == kTriedClass || it == kShortClass);
       return is_tried ? std::optional(kOther) : std::nullopt;
     });
   }
@@ -125,6 +236,29 @@ TEST(Experiment, EndsWhereOperationsBeginToOverlap) {
   job.by_other = 0;
   job.run(1'000);
   EXPECT_EQ(job.by_other, 0);
+}
+
+// Phases of operations that can be measured alternate with phases of operations that overlap.
+TEST(Experiment, OneThatOverlappingOperationsEndedRestsToo) {
+  Job job({kFewBytes}, {of(8, 4)});
+  for (int phase = 0; phase < 100; ++phase) {
+    job.overlap = false;
+    job.run(10);
+    job.overlap = true;
+    job.run(80);
+  }
+  EXPECT_GT(job.by_other, 0);
+  EXPECT_LE(job.by_other, 1'000) << job.balancer->table().history(kTriedClass);
+}
+
+TEST(Experiment, EndsWhenTheProgramNamesAlgorithms) {
+  Job job({kFewRounds}, {kFewBytes});
+  job.run(1);
+  for (int i = 0; i < 1000 && job.entry().algorithm != kOther; ++i) job.run(1);
+  ASSERT_EQ(job.entry().algorithm, kOther);
+  job.is_named = true;
+  job.run(1'000);
+  EXPECT_EQ(job.entry().algorithm, Algorithm::kAuto) << job.balancer->table().history(kTriedClass);
 }
 
 // The policy knows about the other lanes only what the first algorithm has shown.

@@ -324,6 +324,8 @@ TEST(ModelPolicy, ForgetsThatLanesStartedSlowlySideBySide) {
     job.run(32 * kKiB, 30);
     for (SimulatedLane& lane : job.network.lanes) lane.start_beside = 10'000;
     job.run(32 * kKiB, 1'500);
+    const auto is_home = [&] { return !job.entry(32 * kKiB).is_probed(); };
+    ASSERT_LT(job.operations_until(32 * kKiB, 200, is_home), 200);
     EXPECT_LT(excess_now(job, 32 * kKiB), 0.05) << job.balancer().table().history(15);
   }
 }
