@@ -82,9 +82,10 @@ CoreShare Roster::core_share() const {
 
 void Roster::count_rail_threads() const {
   if (setup_.is_split()) return;  // the other ranks share the cores, too
-  const RailThreads threads = threads_of(setup_.options.rails, core_share());
+  const CoreShare share = core_share();
+  const RailThreads threads = threads_of(setup_.options.rails, share);
   Progress::Guard guard(setup_.progress());
-  setup_.endpoint->set_spare_threads(threads.spare);
+  setup_.endpoint->set_spare_threads(threads.spare, share.ranks);
 }
 
 // ---- Channels ----------------------------------------------------------------------------------

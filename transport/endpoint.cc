@@ -106,13 +106,14 @@ absl::StatusOr<Rail> Endpoint::open_device(const std::string& uri, const DeviceF
   return rail;
 }
 
-void Endpoint::set_spare_threads(int threads) {
+void Endpoint::set_spare_threads(int threads, int ranks) {
   spare_threads_ = threads;
+  ranks_here_ = ranks;
   limit_threads();
 }
 
 void Endpoint::limit_threads() {
-  progress_->set_most_threads(devices_.size() > 1 ? spare_threads_ : 0);
+  progress_->set_most_threads(devices_.size() > 1 ? spare_threads_ : 0, ranks_here_);
 }
 
 absl::Status Endpoint::join(const UniqueId& job, JobListener* listener) {

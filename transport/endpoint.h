@@ -67,7 +67,8 @@ class Endpoint final : ChannelOwner, Acceptor {
   // The most threads of the process that handle events of rails that name no cores. The context
   // that called this last decides. 0: the callers that wait do everything. With a single rail they
   // do so in any case, since a thread would do no more than they can.
-  void set_spare_threads(int threads);
+  // So many `ranks` of this machine, including this one, share the cores.
+  void set_spare_threads(int threads, int ranks = 1);
   RailOutage outage(Rail rail) const;
   // The number of peers to which the rail has a lossy link.
   uint64_t lossy_peers(Rail rail) const;
@@ -117,6 +118,7 @@ class Endpoint final : ChannelOwner, Acceptor {
   std::vector<std::unique_ptr<Device>> devices_;  // by rail
   std::map<std::string, Rail> rails_by_uri_;
   int spare_threads_ = 0;
+  int ranks_here_ = 1;
   HashMap<UniqueId, JobListener*> jobs_;
   std::deque<UniqueId> left_;       // the contexts that were closed here lately
   std::deque<wire::Abort> aborts_;  // of the contexts that broke lately

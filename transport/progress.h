@@ -149,14 +149,19 @@ class Progress {
   // Under the lock. Makes a rail's thread, which belongs to the Progress and ends with it. Its name
   // is nezha- and the end of `name`. It starts when it is first called, unless as many have started
   // as may. It runs on the cores that were allowed to the thread that made the Progress: on those
-  // in `near`, if there are enough for all threads that may start, or else on any of them.
+  // in `near`, if there are enough for all threads that may start in all ranks that share them, or
+  // else on any of them.
   RailThread* add_rail_thread(absl::string_view name, const Cpus& near = {});
   // The same, but the thread starts now and is bound to `cpus`. kInvalidArgument: not all of the
   // cores can be had; the error names those that can.
   absl::StatusOr<RailThread*> start_rail_thread(absl::string_view name, const Cpus& cpus,
                                                 Duty duty = Duty::kAlways);
-  // Under the lock. The most threads that may start by themselves, including those that have.
-  void set_most_threads(int threads) { most_threads_ = threads; }
+  // Under the lock. Sets the most threads that may start by themselves, including those that have.
+  // So many `ranks` of this machine, including this one, start as many threads on the same cores.
+  void set_most_threads(int threads, int ranks = 1) {
+    most_threads_ = threads;
+    ranks_ = ranks;
+  }
 
   // Under the lock, as all that follow. If the descriptor has a thread, and that may run, it
   // handles the descriptor's events from now on, until it has not been called for kOffDuty.
@@ -316,6 +321,7 @@ class Progress {
   int on_duty_ = 0;                   // rail threads that were called
   int started_ = 0;                   // rail threads that have started by themselves
   int most_threads_ = 0;              // rail threads that may
+  int ranks_ = 1;                     // that share these cores, including this one
   const Cpus cpus_ = allowed_cpus();  // of the process; these threads run on them
   std::thread thread_;
   std::mutex stop_mutex_;

@@ -1057,12 +1057,12 @@ TEST_F(CalledThreadTest, ItRunsOnAnyCoreWhoeverCallsIt) {
 
 TEST_F(CalledThreadTest, ItRunsNearItsNicIfTheCoresThereAreEnough) {
   const Cpus near = {*allowed_cpus().begin()};
-  for (const int most : {1, 2}) {
-    SCOPED_TRACE(most);
+  for (const auto& [most, ranks] : {std::pair{1, 1}, {2, 1}, {1, 2}}) {
+    SCOPED_TRACE(::testing::Message() << most << " threads, " << ranks << " ranks");
     Cpus cpus;
     Waiter waiter;
     Progress::Guard guard(*progress_);
-    progress_->set_most_threads(most);
+    progress_->set_most_threads(most, ranks);
     Bell bell(
         *progress_,
         [&] {
@@ -1073,7 +1073,7 @@ TEST_F(CalledThreadTest, ItRunsNearItsNicIfTheCoresThereAreEnough) {
     progress_->call_thread(bell.fd());
     bell.ring();
     EXPECT_TRUE(progress_->wait(guard, waiter, now() + kLong));
-    EXPECT_EQ(cpus, most == 1 ? near : allowed_cpus());
+    EXPECT_EQ(cpus, most * ranks == 1 ? near : allowed_cpus());
   }
 }
 
