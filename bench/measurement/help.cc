@@ -18,9 +18,9 @@ Bandwidths are in Gbit/s (10^9 bits a second; _gbps). Gloo's GB/s are 2^30 bytes
 second, which is 8.59 Gbit/s. As in nccl-tests:
   algorithm bandwidth = threads x bytes / p50
   bus bandwidth = algorithm bandwidth x 2 (n - 1) / n for an allreduce of n ranks, x 1
-  for a reduce or a broadcast, and x (n - 1) / n for the others. Where ranks send to
-  each other, this is the least rate at which the busiest rank sends or receives. It can
-  be compared with the line rate whatever the number of ranks. With a switch that adds
+  for a reduce, a broadcast, send_recv or ping_pong, and x (n - 1) / n for the others.
+  Where ranks send to each other, this is the least rate at which the busiest rank sends
+  or receives. It can be compared with the line rate whatever the number of ranks. With a switch that adds
   up, a rank sends half as much, so more than 100% is possible. A barrier has no
   bandwidth.
 bytes is the size of the vector. For an allgather, a reduce_scatter, an alltoall, a

@@ -237,7 +237,7 @@ std::string size_text(uint64_t bytes) {
   return absl::StrCat(bytes, " ", kUnits[unit]);
 }
 
-// A probe that was not worth it changes nothing.
+// An experiment that was not faster changes nothing.
 void print_history(const std::vector<std::string>& lines) {
   const auto is = [&](size_t i, const char* reason) {
     return i < lines.size() && absl::EndsWith(lines[i], reason);
@@ -251,7 +251,7 @@ void print_history(const std::vector<std::string>& lines) {
       std::printf("  %s\n", lines[i].c_str());
     }
   }
-  if (probes > 0) std::printf("  and %d probes that brought nothing\n", probes);
+  if (probes > 0) std::printf("  and %d experiments that were not faster\n", probes);
 }
 
 void print_balance(const Options& options, const BalanceStats& balance) {
@@ -284,9 +284,9 @@ void print_balance(const Options& options, const BalanceStats& balance) {
   std::puts(
       "A window is up to ten operations. start: the first division; search: compares sets of\n"
       "  rails; rebalance: lets the rails finish together; drift: rails take longer or shorter\n"
-      "  than they used to; probe: measures a rail or a way that is not in use; return: a probe\n"
-      "  or a move brought nothing; lanes: a rail was lost or came back; way: another algorithm\n"
-      "  or way was faster\n"
+      "  than they used to; probe: an experiment uses another way; return: the experiment was\n"
+      "  not faster; way: the experiment was faster, and its way stays; lanes: a rail was lost or\n"
+      "  came back\n"
       "Messages that are not listed go as stripes, by the rails' rates, or by the fastest rail if\n"
       "they are short.");
 }

@@ -201,13 +201,13 @@ constexpr const char* kBalancerLegend =
     "  searching: the balancer looks for the rails that are to carry them; cold: one rail\n"
     "  carries them, or they go as stripes; hot: several rails carry them, and the balancer\n"
     "  looks for the part of each; converged: several rails carry them and finish together;\n"
-    "  (trying): the balancer tries another division for a few operations. Then comes the\n"
-    "  part that each rail is to carry (stripes: the whole message over all rails), and the\n"
-    "  algorithm if it is not the usual one.\n"
-    "  Blank: the balancer has decided nothing about such messages. It divides allreduces of\n"
-    "  4 KiB to less than 8 MiB (with plan slice, longer ones too), and none with plan stripe\n"
-    "  or policy none. Other messages go as stripes, by the rails' rates, or by the fastest\n"
-    "  rail if they are short.\n";
+    "  (trying): an experiment uses other rails, parts or another algorithm for up to some\n"
+    "  hundred operations. Then comes the part that each rail is to carry (stripes: the whole\n"
+    "  message over all rails), and the algorithm if it is not the usual one.\n"
+    "  Blank: the balancer has decided nothing about such messages. It decides about\n"
+    "  allreduces of 4 KiB and more (from 8 MiB on only between stripes and one rail, except\n"
+    "  with plan slice or a switch), and about none with plan stripe or policy none. Other\n"
+    "  messages go as stripes, by the rails' rates, or by the fastest rail if they are short.\n";
 
 }  // namespace
 

@@ -295,9 +295,8 @@ void await_switch(Runner& runner, const Options& options) {
         std::all_of(ranks.begin(), ranks.end(), [](const auto& rank) { return rank[0] > 0; });
     if (is_there || ranks[0][1] == 0) continue;  // rank 0's clock counts, as all must end at once
     throw std::runtime_error(
-        "--await-switch: no switch has carried anything by the deadline of --timeout; "
-        "NEZHA_LOG=info"
-        " says why");
+        "--await-switch: no switch has carried anything by the deadline of --timeout; the log of "
+        "rank 0 says why");
   }
 }
 

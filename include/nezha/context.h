@@ -31,7 +31,8 @@ enum class Plan {
   /// Each allreduce of 4 KiB or more takes what is best for messages of its size: stripes, slices,
   /// or one rail alone. The load balancer tries them while the program runs. From 8 MiB on there
   /// are slices only beside a switch's rail, because stripes adapt while an operation runs. Shorter
-  /// allreduces use stripes, because they end before a second rail could help. Operations that run
+  /// allreduces use the fastest rail, because they end before a second rail could help. Operations
+  /// that run
   /// beside others from the first on also use stripes, because the balancer learns nothing from
   /// them. The default.
   kAuto,
