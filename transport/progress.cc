@@ -586,7 +586,7 @@ Cpus Progress::cores_for(const RailThread& thread) const {
   Cpus near;
   std::set_intersection(thread.near().begin(), thread.near().end(), cpus_.begin(), cpus_.end(),
                         std::inserter(near, near.end()));
-  return near.size() < static_cast<size_t>(most_threads_ * ranks_) ? cpus_ : near;
+  return static_cast<int>(near.size()) < most_threads_ * ranks_ ? cpus_ : near;
 }
 
 bool Progress::may_start(RailThread& thread) {
