@@ -56,13 +56,15 @@ std::optional<Allocation> Candidates::unmeasured(SizeClass size_class, double by
 std::optional<Split> Candidates::trial_of(SizeClass size_class, double bytes, LaneSet set,
                                           const Split& home) const {
   if (!suits(size_class, set)) return std::nullopt;
+  // The candidate is another algorithm. The home's time says more about it than its times in other
+  // classes do, or than the rate of a lane, which short messages do not show.
+  if (set == home.set && !model_.has_measured(size_class, set)) return home;
   auto split = model_.finish_together(size_class, bytes, set);
   if (!split && std::has_single_bit(set)) {
     const int lane = std::countr_zero(set);
     const double time = alone(size_class, bytes, lane);
     split = Split{set, all_on(lane, lanes_.lanes()), time == 0 ? home.time : time};
   }
-  if (!split && set == home.set) split = home;
   const LaneSet added = set & ~home.set;
   if (!split && std::has_single_bit(added) && set == (home.set | added)) {
     RecycledVector<double> weights(home.allocation.begin(), home.allocation.end());

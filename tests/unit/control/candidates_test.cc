@@ -257,6 +257,16 @@ TEST_F(CandidatesTest, TheHomeItselfIsTriedAsItIs) {
   EXPECT_EQ(trial->time, both.time);
 }
 
+// By another algorithm, whose messages in another class have a longer time per byte.
+TEST_F(CandidatesTest, AnotherAlgorithmThatIsUnknownHereIsTriedAsIfItTookTheHomesTime) {
+  set_rates({10, 10, 10});  // as short messages show them
+  learn(kSize - 2, on(0), {5, 0, 0, 0});
+  const auto trial = trial_of(0b0001, home(on(0), 4));
+  ASSERT_TRUE(trial);
+  EXPECT_EQ(trial->allocation, on(0));
+  EXPECT_EQ(trial->time, 4e6);
+}
+
 TEST_F(CandidatesTest, AnUnknownSetFarFromTheHomeIsNotTried) {
   EXPECT_FALSE(trial_of(kSliced, home(on(0), 4))) << "two lanes more";
   EXPECT_FALSE(trial_of(0b0011, home(on(3), 4))) << "slices in place of stripes";
