@@ -37,10 +37,11 @@ std::optional<Split> Candidates::best(SizeClass size_class, double bytes, LaneSe
 }
 
 // Stripes are measured first, because they need nothing to be known. Slices are next, and then
-// single lanes.
+// single lanes. Stripes are measured in each class, because whole messages that take the rails by
+// turns say little about longer ones.
 std::optional<Allocation> Candidates::unmeasured(SizeClass size_class, double bytes) const {
   const LaneSet stripes = lanes_.live() & lanes_.alone();
-  if (stripes != 0 && !model_.knows(size_class, stripes)) return lanes_.unlearned();
+  if (stripes != 0 && !model_.has_measured(size_class, stripes)) return lanes_.unlearned();
   const LaneSet sharing = lanes_.sharing();
   if (sharing == 0) return std::nullopt;
   if (suits(size_class, sharing) && !model_.knows(size_class, sharing)) return first_division();

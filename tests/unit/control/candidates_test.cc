@@ -142,10 +142,12 @@ TEST_F(CandidatesTest, StripesAreMeasuredFirstThenSlicesThenEachLane) {
   EXPECT_EQ(unmeasured(), std::nullopt);
 }
 
-TEST_F(CandidatesTest, WhatIsKnownOfANearClassNeedNotBeMeasured) {
+TEST_F(CandidatesTest, OnlyStripesAreMeasuredWhereANearClassIsKnown) {
   learn(kSize + 1, on(3), {0, 0, 0, 4});
   learn(kSize + 1, equally(kSliced), {4, 4, 4, 0});
   for (int lane = 0; lane < 3; ++lane) learn(kSize + 1, on(lane), {8, 8, 8, 0});
+  EXPECT_EQ(unmeasured(), on(3));
+  learn_stripes(4);
   EXPECT_EQ(unmeasured(), std::nullopt);
 }
 
