@@ -118,8 +118,7 @@ class Experiment {
   // Ranks take up and leave a plan while operations go on, so that this many more operations run by
   // the candidate than its windows have.
   static constexpr int kLag = 3;
-  // What the change to the candidate and the change back cost together, in parts of an operation's
-  // time.
+  // The change to the candidate and the change back together cost this part of an operation's time.
   static constexpr double kChanges = 0.3;
 
   Way home_;

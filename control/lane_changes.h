@@ -24,8 +24,8 @@ using LaneChanges = std::vector<LaneChange>;
 LaneChanges lane_changes(const LaneModel& model, const Window& window, const Allocation& ran_by,
                          LaneSet suspects);
 
-// Whether there are changes, and each is of a lane that has become faster in a set of several
-// lanes.
+// Returns whether there are changes, and each is of a lane that has become faster in a set of
+// several lanes.
 bool are_early(const LaneChanges& changes, LaneSet set);
 LaneSet lanes_of(const LaneChanges& changes);
 
