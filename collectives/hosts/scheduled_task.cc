@@ -44,7 +44,7 @@ ScheduledTask::ScheduledTask(const Schedule& schedule, const Group& group, const
     stage.incoming.reserve(step.receives.size());
     for (const Transfer& transfer : step.receives) {
       Incoming& incoming = add(stage.incoming, transfer, received_);
-      incoming.use = step.use;
+      incoming.stage = &stage;
       incoming.index = messages_++;
     }
   }
@@ -58,7 +58,8 @@ void ScheduledTask::take_relay() {
   if (op.blocks == nullptr || op.bytes() == 0) return;
   const Range own = op.blocks->block(group_.rank);
   const auto has_room = [&](const Incoming& in) {
-    if (in.use == Step::Use::kPartialSum || in.use == Step::Use::kAgreement) return true;
+    const Step::Use use = in.stage->use;
+    if (use == Step::Use::kPartialSum || use == Step::Use::kAgreement) return true;
     if (!traits(op.collective).gives_block) return op.output != nullptr;
     const Range part = received_.range(0, in.chunks);
     return part.offset == own.offset && part.length == own.length;
@@ -206,7 +207,7 @@ absl::Status ScheduledTask::combine(size_t index, const Stage& stage) {
   const Incoming& first = stage.incoming.front();
   const Range part = received_.range(index, first.chunks);
   if (stage.use != Step::Use::kResult && part.length > 0) {
-    if (absl::Status status = sum(round, stage, part); !status.ok()) return status;
+    if (absl::Status status = sum_rest(round, stage, part); !status.ok()) return status;
   }
   if (is_exchange_) return absl::OkStatus();  // each step sends from the input
   const bool is_in_scratch = stage.use == Step::Use::kPartialSum ||
@@ -221,9 +222,30 @@ absl::Status ScheduledTask::combine(size_t index, const Stage& stage) {
   return absl::OkStatus();
 }
 
-// Adds up what has arrived in a step and what this rank has, over the tree of ranks. Partial sums
-// overwrite the receive buffers; the last one is in that of the first message in `stage.incoming`.
-absl::Status ScheduledTask::sum(const Round& round, const Stage& stage, const Range& part) {
+// Sums all of `whole`, the part of the vector that a step receives, but what was digested.
+absl::Status ScheduledTask::sum_rest(Round& round, const Stage& stage, const Range& whole) const {
+  auto& digested = round.arrivals[stage.incoming.front().index].digested;
+  const size_t end = whole.offset + whole.length;
+  std::sort(digested.begin(), digested.end(),
+            [](const Range& a, const Range& b) { return a.offset < b.offset; });
+  digested.push_back({end, 0});
+  size_t from = whole.offset;
+  for (const Range& each : digested) {
+    if (each.offset > from) {
+      absl::Status status = sum(round, stage, whole, {from, each.offset - from});
+      if (!status.ok()) return status;
+    }
+    from = each.offset + each.length;
+  }
+  return absl::OkStatus();
+}
+
+// Adds up what has arrived in a step and what this rank has in `part` of the vector, over the tree
+// of ranks. `whole` is the part that the step receives. Partial sums overwrite the receive buffers;
+// the last one is in that of the first message in `stage.incoming`. Digests call this without the
+// lock.
+absl::Status ScheduledTask::sum(const Round& round, const Stage& stage, const Range& whole,
+                                const Range& part) const {
   const Operation& op = slice_.operation;
   const size_t elements = part.length / op.element_size;
   struct Operand {
@@ -233,7 +255,7 @@ absl::Status ScheduledTask::sum(const Round& round, const Stage& stage, const Ra
   absl::InlinedVector<Operand, 4> operands;
   size_t lower_ranks = 0;
   for (const Incoming& in : stage.incoming) {
-    std::byte* data = round.arrivals[in.index].buffer.data();
+    std::byte* data = round.arrivals[in.index].buffer.data() + (part.offset - whole.offset);
     operands.push_back({data, data});
     if (in.peer < group_.rank) ++lower_ranks;
   }
@@ -344,7 +366,7 @@ std::byte* ScheduledTask::Incoming::place(uint64_t offset, size_t length) {
   const Operation& op = task->slice_.operation;
   const bool is_inside = at.offset + length <= part.length;
   if (!is_inside || !op.is_whole(at.offset, length)) return nullptr;
-  if (use == Step::Use::kResult) return op.output_at(part.offset + at.offset);
+  if (stage->use == Step::Use::kResult) return op.output_at(part.offset + at.offset);
   // A peer begins no round before this rank has begun the one kWindow rounds earlier.
   if (at.round >= task->completed_ + 2 * kWindow) return nullptr;
   Buffer& buffer = task->round(at.round).arrivals[index].buffer;
@@ -361,6 +383,35 @@ void ScheduledTask::Incoming::landed(uint64_t offset, size_t length, Rail) {
   task->round(index_of_round).arrivals[index].missing -= std::max<size_t>(length, 1);
   task->advance(index_of_round);
   task->proceed();
+}
+
+// A sum of two operands, and only while this rank's operand is there. The user's function is called
+// under the lock.
+bool ScheduledTask::Incoming::digests(uint64_t offset, size_t /*length*/) const {
+  const bool is_sum = stage->use == Step::Use::kPartialSum || stage->use == Step::Use::kFinalSum;
+  if (!is_sum || stage->incoming.size() > 1 || task->reducer_.is_custom()) return false;
+  const size_t index_of_round = rounds->locate(chunks, offset).round;
+  Round& round = task->round(index_of_round);
+  if (!round.sent || &task->stages_[round.stage] != stage) return false;
+  const Round*& digesting = task->digesting_[index_of_round % task->digesting_.size()];
+  if (digesting != &round) digesting = &round;
+  return true;
+}
+
+void ScheduledTask::Incoming::digest(uint64_t offset, size_t length, std::byte* /*memory*/) {
+  const Rounds::Place at = rounds->locate(chunks, offset);
+  const Range whole = rounds->range(at.round, chunks);
+  const Round& round = *task->digesting_[at.round % task->digesting_.size()];
+  // Only the user's function may fail.
+  task->sum(round, *stage, whole, {whole.offset + at.offset, length}).IgnoreError();
+}
+
+void ScheduledTask::Incoming::digested(uint64_t offset, size_t length, Rail rail) {
+  const Rounds::Place at = rounds->locate(chunks, offset);
+  const Range whole = rounds->range(at.round, chunks);
+  auto& digested = task->round(at.round).arrivals[index].digested;
+  digested.push_back({whole.offset + at.offset, length});
+  landed(offset, length, rail);
 }
 
 void ScheduledTask::Incoming::mismatched(const wire::MessageInfo& theirs) {

@@ -9,6 +9,7 @@
 // order of summation.
 #pragma once
 
+#include <array>
 #include <utility>
 #include <vector>
 
@@ -35,6 +36,8 @@ class ScheduledTask final : public Task {
   Nanos rest() const override { return pace_.rest(left_, now()); }
 
  private:
+  struct Stage;
+
   // A transfer's message: the transfer's chunks in all rounds, one after the other.
   struct Message {
     ScheduledTask* task = nullptr;
@@ -45,7 +48,7 @@ class ScheduledTask final : public Task {
     uint64_t total = 0;  // bytes
   };
   struct Incoming final : Message, Receiver {
-    Step::Use use = Step::Use::kResult;
+    const Stage* stage = nullptr;
     size_t index = 0;  // in Round::arrivals
     uint64_t received = 0;
     bool complete = false;
@@ -53,6 +56,9 @@ class ScheduledTask final : public Task {
 
     std::byte* place(uint64_t offset, size_t length) override;
     void landed(uint64_t offset, size_t length, Rail rail) override;
+    bool digests(uint64_t offset, size_t length) const override;
+    void digest(uint64_t offset, size_t length, std::byte* memory) override;
+    void digested(uint64_t offset, size_t length, Rail rail) override;
     void failed(const absl::Status& why) override { task->fail(why); }
     void mismatched(const wire::MessageInfo& theirs) override;
   };
@@ -72,6 +78,7 @@ class ScheduledTask final : public Task {
   struct Arrival {         // of an incoming message
     uint64_t missing = 0;  // bytes; for an empty message 1 until it arrives
     Buffer buffer;         // for operands of a sum
+    absl::InlinedVector<Range, 2, RecyclingAllocator<Range>> digested;  // of the vector
   };
   struct Round {
     absl::InlinedVector<Arrival, 2, RecyclingAllocator<Arrival>> arrivals;
@@ -93,7 +100,9 @@ class ScheduledTask final : public Task {
   void proceed();
   void send(size_t index, Stage& stage);
   absl::Status combine(size_t index, const Stage& stage);
-  absl::Status sum(const Round& round, const Stage& stage, const Range& part);
+  absl::Status sum_rest(Round& round, const Stage& stage, const Range& whole) const;
+  absl::Status sum(const Round& round, const Stage& stage, const Range& whole,
+                   const Range& part) const;
   bool is_complete(const Round& round) const { return round.stage == stages_.size(); }
   void forget_if_done(size_t index);
   void settle();
@@ -121,6 +130,9 @@ class ScheduledTask final : public Task {
   bool started_ = false, settling_ = false;
   size_t begun_ = 0, completed_ = 0;  // rounds, each counted from the first one on
   RecycledMap<size_t, Round> live_;
+  // Rounds with digests, each at its index modulo the number of entries. Digests read this without
+  // the lock: `place` refuses the next round of an entry until the earlier one is complete.
+  std::array<const Round*, 2 * kWindow> digesting_{};
 };
 
 }  // namespace nezha

@@ -94,11 +94,21 @@ TEST(HostsEngine, OperationsOfDifferentTagsRunAtOnceInAnyOrder) {
 TEST(HostsEngine, RailsMayHaveThreadsOfTheirOwn) {
   World world(4, allowed_cpus());
   run_operations_of_different_tags(world);
-  on_all_ranks(world, [](Rank& rank) {
-    for (const ScheduleKind schedule : kSchedules) {
-      allreduce(rank, schedule, {(1 << 18) + 1, 7}, {kWhole});
-    }
-  });
+}
+
+// Their threads sum long segments without the lock.
+TEST(HostsEngine, RailsThreadsSumAsCallersDo) {
+  for (const int size : {2, 4}) {
+    World world(size, allowed_cpus());
+    on_all_ranks(world, [](Rank& rank) {
+      uint32_t tag = 0;
+      for (const ScheduleKind schedule : kSchedules) {
+        allreduce(rank, schedule, {(1 << 19) + 1, ++tag}, {kWhole});
+        allreduce(rank, schedule, {(1 << 18) + 7, ++tag, true, ReduceOperation::kAverage},
+                  {kWhole});
+      }
+    });
+  }
 }
 
 TEST(HostsEngine, RanksThatDisagreeAreTold) {
