@@ -21,6 +21,7 @@ Coordinator::Coordinator(int ranks, LoadBalancer balancer, Broadcast broadcast)
 }
 
 void Coordinator::saw(uint64_t bytes) {
+  ++seen_[size_class_of(bytes)];
   auto change = balancer_.open(bytes);
   if (change) add(*std::move(change));
 }
@@ -40,10 +41,11 @@ absl::Status Coordinator::on_lanes(int rank, LaneSet live) {
 
 absl::Status Coordinator::on_readings(int rank, absl::Span<const Reading> readings) {
   for (const Reading& reading : readings) {
-    const auto window = timer_.add(rank, reading);
+    auto window = timer_.add(rank, reading);
     if (!window.ok()) return window.status();
     if (!window->has_value()) continue;
     const SizeClass size_class = (*window)->size_class;
+    (*window)->since_last = std::exchange(seen_[size_class], 0);
     auto change = balancer_.on_window(**window);
     set_window(size_class);
     if (change) add(*std::move(change));

@@ -3,6 +3,7 @@
 // engines into repairs. No I/O, no clock.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "control/load_balancer.h"
 #include "control/plan_agreement.h"
 #include "control/recovery.h"
+#include "control/size_class.h"
 #include "control/timer.h"
 
 namespace nezha {
@@ -26,7 +28,7 @@ class Coordinator {
 
   Coordinator(int ranks, LoadBalancer balancer, Broadcast broadcast);
 
-  // A message of that size was seen.
+  // An operation with a message of that size was seen.
   void saw(uint64_t bytes);
   // Handle the ranks' messages. An error means that the rank's message is not valid.
   absl::Status on_lanes(int rank, LaneSet live);
@@ -63,6 +65,7 @@ class Coordinator {
   std::vector<AllocationChange> pending_;  // for the next commit: each class's latest change
   std::vector<LaneSet> live_;              // by rank
   LaneSet all_live_;
+  std::array<int, kSizeClasses> seen_{};  // operations since the class's last window
   bool is_over_ = false;
 };
 

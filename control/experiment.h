@@ -14,15 +14,15 @@
 
 namespace nezha {
 
-// Limits what experiments cost: in the long run a hundredth of the time that operations take. Only
-// operations with a reported reading are counted (context/report_sample.h). All times are in
-// nanoseconds.
+// Limits what experiments cost: in the long run a hundredth of the time that operations take,
+// whether their readings were reported or not. All times are in nanoseconds.
 class Budget {
  public:
   static constexpr double kPart = 0.01;
 
   void ran(const Window& window) {
-    total_ += static_cast<double>(slowest(window)) * window.operations;
+    const int operations = std::max(window.operations, window.since_last);
+    total_ += static_cast<double>(slowest(window)) * operations;
   }
   void charge(double cost) { spent_ += cost; }
   // An experiment may cost more than was predicted, so twice as much must be left.

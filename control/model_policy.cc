@@ -259,8 +259,9 @@ Decision ModelPolicy::begin(Class& known, const Allocation& home, double home_ti
 
 // Begins the experiment whose candidate is predicted to take the least time. By each algorithm,
 // candidates are single lanes, the home's set, sets that differ from it by one lane, and the best
-// set. A candidate must be due, and either the budget affords it, or it is predicted to be better
-// than the home and has hardly ever lost.
+// set. A candidate must be due, and either the budget affords it, or it has hardly ever lost and is
+// predicted to be better than the home. The latter is also assumed of the other algorithm by the
+// home's lane until it was measured, because nothing else predicts what it takes.
 std::optional<Decision> ModelPolicy::next_experiment(Class& known, const Window& window,
                                                      const Allocation& ran_by) {
   const SizeClass size_class = window.size_class;
@@ -278,7 +279,10 @@ std::optional<Decision> ModelPolicy::next_experiment(Class& known, const Window&
       if (!is_near || is_home || !known.rests.is_due({algorithm, set})) continue;
       auto trial = candidates.trial_of(size_class, bytes, set, home);
       if (!trial || (next && next->time <= trial->time)) continue;
-      const bool is_better = is_worthwhile(*trial, home) && known.rests.is_fresh({algorithm, set});
+      const bool is_unknown = set == home.set && std::has_single_bit(set) &&
+                              !model(algorithm).has_measured(size_class, set);
+      const bool is_better =
+          (is_unknown || is_worthwhile(*trial, home)) && known.rests.is_fresh({algorithm, set});
       const double cost = Experiment::cost_of_glance(home.time, trial->time);
       if (!is_better && !budget_.affords(cost)) continue;
       next = std::move(trial);

@@ -130,6 +130,20 @@ TEST_F(CoordinatorTest, WhatIsKnownAlreadyNeedsNoStep) {
   EXPECT_TRUE(sent_.empty()) << "the policy keeps the allocation";
 }
 
+// Only a sample of short operations is reported.
+TEST_F(CoordinatorTest, AWindowKnowsHowManyOperationsThereWereSinceTheLast) {
+  open();
+  for (int i = 0; i < 79; ++i) coordinator_->saw(kMiB);
+  coordinator_->saw(4 * kMiB);
+  all_read(1, {100, 200});
+  for (int i = 0; i < 3; ++i) coordinator_->saw(kMiB);
+  all_read(2, {100, 200});
+  ASSERT_EQ(policy_->windows.size(), 2u);
+  EXPECT_EQ(policy_->windows[0].operations, 1);
+  EXPECT_EQ(policy_->windows[0].since_last, 80);
+  EXPECT_EQ(policy_->windows[1].since_last, 3);
+}
+
 TEST_F(CoordinatorTest, OneStepAtATimeAndItsCommitHasWhatCameMeanwhile) {
   coordinator_->saw(kMiB);
   EXPECT_EQ(sent<Prepare>().plan, 1u);
