@@ -65,7 +65,7 @@ class Coordinator {
   std::vector<AllocationChange> pending_;  // for the next commit: each class's latest change
   std::vector<LaneSet> live_;              // by rank
   LaneSet all_live_;
-  std::array<int, kSizeClasses> seen_{};  // operations since the class's last window
+  std::array<uint64_t, kSizeClasses> seen_{};  // operations since the class's last window
   bool is_over_ = false;
 };
 

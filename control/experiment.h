@@ -14,15 +14,16 @@
 
 namespace nezha {
 
-// Limits what experiments cost: in the long run a hundredth of the time that operations take,
-// whether their readings were reported or not. All times are in nanoseconds.
+// Limits what experiments cost: in the long run a hundredth of the time of the operations that rank
+// 0 has measured, whether they were reported or not. All times are in nanoseconds.
 class Budget {
  public:
   static constexpr double kPart = 0.01;
 
   void ran(const Window& window) {
-    const int operations = std::max(window.operations, window.since_last);
-    total_ += static_cast<double>(slowest(window)) * operations;
+    const auto reported = static_cast<uint64_t>(window.operations);
+    total_ += static_cast<double>(slowest(window)) *
+              static_cast<double>(window.since_last.value_or(reported));
   }
   void charge(double cost) { spent_ += cost; }
   // An experiment may cost more than was predicted, so twice as much must be left.

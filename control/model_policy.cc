@@ -260,8 +260,8 @@ Decision ModelPolicy::begin(Class& known, const Allocation& home, double home_ti
 // Begins the experiment whose candidate is predicted to take the least time. By each algorithm,
 // candidates are single lanes, the home's set, sets that differ from it by one lane, and the best
 // set. A candidate must be due, and either the budget affords it, or it has hardly ever lost and is
-// predicted to be better than the home. The latter is also assumed of the other algorithm by the
-// home's lane until it was measured, because nothing else predicts what it takes.
+// predicted to be better than the home. The other algorithm by the home's single lane counts as
+// predicted to be better until it was measured, because no measurement predicts its time.
 std::optional<Decision> ModelPolicy::next_experiment(Class& known, const Window& window,
                                                      const Allocation& ran_by) {
   const SizeClass size_class = window.size_class;

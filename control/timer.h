@@ -53,9 +53,10 @@ struct Window {
   uint32_t allocation = 0;
   std::vector<LaneTime> lanes;
   int operations = 0;  // 0: none had a usable measurement, and no lane has a time
-  // The class's operations since the window before this one, of which only a sample may have been
-  // reported; 0: nobody has counted them. The Timer leaves this to the Coordinator.
-  int since_last = 0;
+  // The class's operations that rank 0 has measured since the window before this one. Only a sample
+  // of them may have been reported. The Timer leaves this to the Coordinator; nullopt: nobody has
+  // counted them.
+  std::optional<uint64_t> since_last = std::nullopt;
 };
 
 // Returns how long the operations of a window took, which is what their slowest lane took.

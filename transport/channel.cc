@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <deque>
+#include <exception>
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -301,9 +303,9 @@ void Channel::land_digested(Link& link) {
   if (!link.halt()) return;
   try {
     on_landed(link, true);
-  } catch (const OutOfMemory& error) {
+  } catch (const std::bad_alloc&) {
     // The link ends in good order. Then the contexts break.
-    owner_.progress().defer([error] { throw error; });
+    owner_.progress().defer([why = std::current_exception()] { std::rethrow_exception(why); });
   }
 }
 

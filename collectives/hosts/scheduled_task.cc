@@ -222,7 +222,7 @@ absl::Status ScheduledTask::combine(size_t index, const Stage& stage) {
   return absl::OkStatus();
 }
 
-// Sums all of `whole`, the part of the vector that a step receives, but what was digested.
+// Sums `whole`, the part of the vector that a step receives, except what was digested.
 absl::Status ScheduledTask::sum_rest(Round& round, const Stage& stage, const Range& whole) const {
   auto& digested = round.arrivals[stage.incoming.front().index].digested;
   const size_t end = whole.offset + whole.length;
@@ -375,18 +375,26 @@ std::byte* ScheduledTask::Incoming::place(uint64_t offset, size_t length) {
 }
 
 void ScheduledTask::Incoming::landed(uint64_t offset, size_t length, Rail) {
+  count_landed(length);
+  take_in(offset, length);
+}
+
+void ScheduledTask::Incoming::count_landed(size_t length) {
   received += length;
   task->note_progress(length);
   complete = received == total;
   if (complete) ticket = nullptr;  // the inbox's ticket is gone
+}
+
+void ScheduledTask::Incoming::take_in(uint64_t offset, size_t length) {
   const size_t index_of_round = rounds->locate(chunks, offset).round;
   task->round(index_of_round).arrivals[index].missing -= std::max<size_t>(length, 1);
   task->advance(index_of_round);
   task->proceed();
 }
 
-// A sum of two operands, and only while this rank's operand is there. The user's function is called
-// under the lock.
+// A segment is digested if its step sums two operands, and this rank's operand is there already.
+// The user's function is called under the lock.
 bool ScheduledTask::Incoming::digests(uint64_t offset, size_t /*length*/) const {
   const bool is_sum = stage->use == Step::Use::kPartialSum || stage->use == Step::Use::kFinalSum;
   if (!is_sum || stage->incoming.size() > 1 || task->reducer_.is_custom()) return false;
@@ -406,12 +414,17 @@ void ScheduledTask::Incoming::digest(uint64_t offset, size_t length, std::byte* 
   task->sum(round, *stage, whole, {whole.offset + at.offset, length}).IgnoreError();
 }
 
-void ScheduledTask::Incoming::digested(uint64_t offset, size_t length, Rail rail) {
+void ScheduledTask::Incoming::digested(uint64_t offset, size_t length, Rail) {
+  count_landed(length);  // first: what follows may throw
   const Rounds::Place at = rounds->locate(chunks, offset);
-  const Range whole = rounds->range(at.round, chunks);
+  const size_t from = rounds->range(at.round, chunks).offset + at.offset;
   auto& digested = task->round(at.round).arrivals[index].digested;
-  digested.push_back({whole.offset + at.offset, length});
-  landed(offset, length, rail);
+  if (!digested.empty() && digested.back().offset + digested.back().length == from) {
+    digested.back().length += length;
+  } else {
+    digested.push_back({from, length});
+  }
+  take_in(offset, length);
 }
 
 void ScheduledTask::Incoming::mismatched(const wire::MessageInfo& theirs) {

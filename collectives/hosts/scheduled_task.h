@@ -54,6 +54,9 @@ class ScheduledTask final : public Task {
     bool complete = false;
     Inbox::Ticket* ticket = nullptr;
 
+    void count_landed(size_t length);
+    void take_in(uint64_t offset, size_t length);
+
     std::byte* place(uint64_t offset, size_t length) override;
     void landed(uint64_t offset, size_t length, Rail rail) override;
     bool digests(uint64_t offset, size_t length) const override;

@@ -138,10 +138,12 @@ TEST_F(CoordinatorTest, AWindowKnowsHowManyOperationsThereWereSinceTheLast) {
   all_read(1, {100, 200});
   for (int i = 0; i < 3; ++i) coordinator_->saw(kMiB);
   all_read(2, {100, 200});
-  ASSERT_EQ(policy_->windows.size(), 2u);
+  all_read(3, {100, 200});
+  ASSERT_EQ(policy_->windows.size(), 3u);
+  EXPECT_EQ(policy_->windows[2].since_last, 0u) << "the window before had them all";
   EXPECT_EQ(policy_->windows[0].operations, 1);
-  EXPECT_EQ(policy_->windows[0].since_last, 80);
-  EXPECT_EQ(policy_->windows[1].since_last, 3);
+  EXPECT_EQ(policy_->windows[0].since_last, 80u);
+  EXPECT_EQ(policy_->windows[1].since_last, 3u);
 }
 
 TEST_F(CoordinatorTest, OneStepAtATimeAndItsCommitHasWhatCameMeanwhile) {

@@ -310,6 +310,13 @@ TEST(Experiment, RunsByTheBetterOneSoonAfterASlowSpell) {
   }
 }
 
+TEST(Experiment, TheOtherAlgorithmIsMeasuredOnceWithoutABudget) {
+  Job job({kFewBytes}, {of(8, 3)});
+  job.run(40);
+  EXPECT_GT(job.by_other, 0) << "a hundredth of so few operations affords nothing";
+  EXPECT_LE(job.by_other, 8) << "it takes twice as long, which its first operations show";
+}
+
 TEST(Experiment, OneLaneAloneByTheOtherAlgorithmIsFoundToo) {
   Job job({of(2, 2, 16), of(2, 2, 16)}, {{12'000, 8, 400'000}, {12'000, 9, 400'000}});
   job.run(3'000);
