@@ -60,7 +60,7 @@ void Ring::start(const EnginePlan& plan) {
   }
   posted_ = true;
   if (!failure_.ok()) return failed(failure_);
-  begin();
+  begin(kAnyRail);
   check_complete();
 }
 
@@ -150,7 +150,7 @@ void Ring::pass_on(uint64_t offset, size_t length, Rail rail) {
     }
   }
   send_tokens();
-  begin();
+  begin(leg.came_around && course_.keeps_rails ? rail : kAnyRail);
   check_complete();
 }
 
@@ -165,13 +165,17 @@ void Ring::send_tokens() {
   }
 }
 
-void Ring::begin() {
-  const uint64_t length = course_.due(begun_, came_around_, granule_);
-  if (length == 0) return;
-  const uint64_t offset = begun_;
-  begun_ += length;
-  right_->push(*outgoing_, offset, slice_.operation.input_at(course_.begun.offset + offset),
-               length);
+// Begins what is due, on all rails or piece by piece on this one.
+void Ring::begin(Rail rail) {
+  const uint64_t piece = course_.piece / granule_ * granule_;
+  for (uint64_t due = course_.due(begun_, came_around_, granule_); due > 0;) {
+    const uint64_t length = rail == kAnyRail ? due : std::min(due, piece);
+    const uint64_t offset = begun_;
+    begun_ += length;
+    due -= length;
+    right_->push(*outgoing_, offset, slice_.operation.input_at(course_.begun.offset + offset),
+                 length, rail);
+  }
 }
 
 void Ring::released(uint64_t offset, size_t) {

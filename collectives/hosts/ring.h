@@ -3,7 +3,9 @@
 //
 // The ring works in segments: each is reduced and forwarded as it lands, on the rail that it came
 // by. The course's window bounds how much each rank puts into circulation. So partial sums never
-// take more scratch than the windows of all ranks, and no rank ever has to stop reading.
+// take more scratch than the windows of all ranks, and no rank ever has to stop reading. On fast
+// rails, what comes around makes room for the next piece on the same rail. Each rail then carries
+// as much as it can, whatever rate it was expected to have.
 #pragma once
 
 #include <array>
@@ -58,7 +60,7 @@ class Ring final : public Task, Receiver, Sender {
   absl::Status take_in(const Place& place, size_t length, std::byte* scratch) const;
   void pass_on(uint64_t offset, size_t length, Rail rail);
   void send_tokens();
-  void begin();
+  void begin(Rail rail);
   void check_complete();
   void detach() override;
 
