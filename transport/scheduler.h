@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The scheduler decides which link takes which segment, and when.
 //
-// A message's own bytes are cut in proportion to the links' learned rates (shares). A forwarded
-// segment stays on the rail that it came by (affinity), so that each rail is a closed loop around a
-// ring and no rail waits for another. The amount in flight on a link is limited by time, not by
-// bytes. A link that has nothing left to send takes segments from the tail of another link's queue
-// if it would finish them clearly earlier (late stealing). Stealing is what adapts to a rail whose
-// rate changes.
+// A message's own bytes are cut in proportion to the links' learned rates (shares), unless their
+// sender names a rail. A forwarded segment stays on the rail that it came by (affinity), so that
+// each rail is a closed loop around a ring and no rail waits for another. The amount in flight on a
+// link is limited by time, not by bytes. A link that has nothing left to send takes segments from
+// the tail of another link's queue if it would finish them clearly earlier (late stealing).
+// Stealing is what adapts to a rail whose rate changes.
 #pragma once
 
 #include <algorithm>

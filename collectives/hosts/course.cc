@@ -86,16 +86,14 @@ Course chain_course(const Operation& op, const SliceBounds& bounds, int first, i
 
 void Course::widen(int rails) {
   window = std::max(window, static_cast<size_t>(rails) * kWindowOfRail);
-  keeps_rails = std::any_of(legs.begin(), legs.end(), [](const Leg& it) { return it.came_around; });
-  piece = keeps_rails ? kLongSegment / 2
-                      : std::max<size_t>(1, static_cast<size_t>(rails) / 2) * kLongSegment;
+  piece = std::max<size_t>(1, static_cast<size_t>(rails) / 2) * kLongSegment;
 }
 
 uint64_t Course::due(uint64_t bytes_begun, uint64_t came_around, size_t granule) const {
   const uint64_t left = begun.length - bytes_begun;
   const uint64_t room = window - (bytes_begun - came_around);
   if (left <= room) return left;
-  // Only whole pieces, because a shorter one is not worth a segment on each rail.
+  // Only whole pieces, because they are worth spreading over rails.
   return room / piece * piece / granule * granule;
 }
 

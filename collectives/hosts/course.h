@@ -54,15 +54,11 @@ struct Course {
   size_t tokens = 0;            // number of tokens that it sends
   size_t window = 0;            // bytes
   size_t piece = kLongSegment;  // bytes that it begins at once, at least
-  // Whether a piece goes by the rail that the one before it came around by, so that no rail's
-  // thread sends for another rail. Otherwise pieces are cut over all rails by their rates.
-  bool keeps_rails = false;
 
   // The rate, in bytes per second, from which on a wider window helps. On slower rails it only
   // makes the wait at the end longer.
   static constexpr double kFast = 1e9;
-  // Widens the window for so many rails, so that each has enough under way, in long segments. What
-  // comes around keeps to its rail from now on.
+  // Widens the window for so many rails, so that each has enough under way, in long segments.
   void widen(int rails);
 
   // Returns how many more bytes this rank begins now, after `bytes_begun`, of which `came_around`

@@ -47,7 +47,10 @@ void Ring::start(const EnginePlan& plan) {
   // these are forwarded at once.
   if (to_send_ > 0) {
     const RailMask rails = slice_.rails & right_->up();
-    if (right_->rate(rails) >= Course::kFast) course_.widen(std::popcount(rails));
+    if (right_->rate(rails) >= Course::kFast) {
+      course_.widen(std::popcount(rails));
+      kept_ = slice_.rails & right_->preferred();
+    }
     outgoing_ = right_->open(message_info(group_, slice_, plan, to_send_),
                              {slice_.rails, granule_, 2}, this);
     // Ranks that disagree on the root may all wait for their left neighbours.
@@ -60,7 +63,7 @@ void Ring::start(const EnginePlan& plan) {
   }
   posted_ = true;
   if (!failure_.ok()) return failed(failure_);
-  begin(kAnyRail);
+  begin();
   check_complete();
 }
 
@@ -150,7 +153,11 @@ void Ring::pass_on(uint64_t offset, size_t length, Rail rail) {
     }
   }
   send_tokens();
-  begin(leg.came_around && course_.keeps_rails ? rail : kAnyRail);
+  if (leg.came_around && keeps_to(rail)) {
+    replace(length, rail);
+  } else {
+    begin();
+  }
   check_complete();
 }
 
@@ -165,17 +172,32 @@ void Ring::send_tokens() {
   }
 }
 
-// Begins what is due, on all rails or piece by piece on this one.
-void Ring::begin(Rail rail) {
-  const uint64_t piece = course_.piece / granule_ * granule_;
-  for (uint64_t due = course_.due(begun_, came_around_, granule_); due > 0;) {
-    const uint64_t length = rail == kAnyRail ? due : std::min(due, piece);
-    const uint64_t offset = begun_;
-    begun_ += length;
-    due -= length;
-    right_->push(*outgoing_, offset, slice_.operation.input_at(course_.begun.offset + offset),
-                 length, rail);
+void Ring::begin() { push_own(course_.due(begun_, came_around_, granule_), kAnyRail); }
+
+// Returns false for the rest of the operation once other rails are in use than at its start. A rail
+// that has come back would be given nothing otherwise, because nothing comes around by it.
+bool Ring::keeps_to(Rail rail) {
+  if ((slice_.rails & right_->preferred()) != kept_) kept_ = 0;
+  return (kept_ & rail_bit(rail)) != 0;
+}
+
+// Begins as much as has come around. The longest segments are replaced by two, which stay in the
+// caches; a device that wants longer ones keeps them (DeviceTraits::least_segment).
+void Ring::replace(uint64_t length, Rail rail) {
+  const uint64_t left = course_.begun.length - begun_;
+  if (left <= course_.window - (begun_ - came_around_)) return push_own(left, kAnyRail);
+  const uint64_t most = length <= kLongSegment ? kLongSegment / 2 / granule_ * granule_ : length;
+  for (uint64_t done = 0; done < length; done += std::min(most, length - done)) {
+    push_own(std::min(most, length - done), rail);
   }
+}
+
+void Ring::push_own(uint64_t length, Rail rail) {
+  if (length == 0) return;
+  const uint64_t offset = begun_;
+  begun_ += length;
+  right_->push(*outgoing_, offset, slice_.operation.input_at(course_.begun.offset + offset), length,
+               rail);
 }
 
 void Ring::released(uint64_t offset, size_t) {

@@ -3,9 +3,11 @@
 //
 // The ring works in segments: each is reduced and forwarded as it lands, on the rail that it came
 // by. The course's window bounds how much each rank puts into circulation. So partial sums never
-// take more scratch than the windows of all ranks, and no rank ever has to stop reading. On fast
-// rails, what comes around makes room for the next piece on the same rail. Each rail then carries
-// as much as it can, whatever rate it was expected to have.
+// take more scratch than the windows of all ranks, and no rank ever has to stop reading.
+//
+// In an allreduce on fast rails, a rank replaces what has come around by as much on the same rail.
+// Each rail then carries what it can, and no rail's thread sends for another rail. In all other
+// cases what a rank begins is cut over the rails by their rates.
 #pragma once
 
 #include <array>
@@ -60,7 +62,10 @@ class Ring final : public Task, Receiver, Sender {
   absl::Status take_in(const Place& place, size_t length, std::byte* scratch) const;
   void pass_on(uint64_t offset, size_t length, Rail rail);
   void send_tokens();
-  void begin(Rail rail);
+  void begin();
+  bool keeps_to(Rail rail);
+  void replace(uint64_t length, Rail rail);
+  void push_own(uint64_t length, Rail rail);
   void check_complete();
   void detach() override;
 
@@ -73,8 +78,9 @@ class Ring final : public Task, Receiver, Sender {
   Channel* left_ = nullptr;
   Channel* right_ = nullptr;
   RecycledVector<uint64_t> receive_offsets_;  // of each leg in the message
-  uint64_t to_send_ = 0;                      // bytes
-  uint64_t to_forward_ = 0;                   // bytes of `to_send_`
+  RailMask kept_ = 0;         // the rails on which what comes around is replaced; 0: none
+  uint64_t to_send_ = 0;      // bytes
+  uint64_t to_forward_ = 0;   // bytes of `to_send_`
   uint64_t to_complete_ = 0;  // bytes received that are neither forwarded nor tokens
   uint64_t begun_ = 0, came_around_ = 0, received_ = 0, completed_ = 0;  // bytes
   size_t tokens_received_ = 0;

@@ -40,23 +40,6 @@ TEST(Course, BeginsTheLastPartOnceItFitsTheWindow) {
   EXPECT_EQ(large.due(large.begun.length, 0, kGranule), 0u);
 }
 
-TEST(Course, AWideCourseHasLongSegmentsUnderWayOnEachRail) {
-  constexpr size_t kRails = 4;
-  for (const bool comes_around : {false, true}) {
-    Course wide = course(100 * kLongSegment);
-    wide.legs.resize(1);
-    wide.legs[0].came_around = comes_around;
-    wide.widen(kRails);
-    EXPECT_EQ(wide.keeps_rails, comes_around);
-    const uint64_t begun = wide.due(0, 0, kGranule);
-    EXPECT_GE(begun, 2 * kRails * kLongSegment);
-    // A piece is long enough where all rails share it, and no longer than a segment where one has
-    // it.
-    EXPECT_EQ(wide.due(begun, wide.piece, kGranule), wide.piece);
-    EXPECT_EQ(wide.piece, comes_around ? kLongSegment / 2 : kRails * kLongSegment / 2);
-  }
-}
-
 TEST(Course, ElementsAreBegunAsAWhole) {
   const Course large = course(100 * kLongSegment);
   EXPECT_EQ(large.due(0, 0, 192), 4 * kLongSegment / 192 * 192);
