@@ -10,7 +10,7 @@ namespace nezha {
 namespace {
 
 // A single lane that is predicted to take this many times as long as the best way is not measured.
-constexpr double kHopeless = 1.5;
+constexpr double kHopelessAlone = 1.5;
 // A candidate that is predicted to take this many times as long as the home is never tried, so that
 // no operation times out because of it.
 constexpr double kFarSlower = 32;
@@ -48,7 +48,7 @@ std::optional<Allocation> Candidates::unmeasured(SizeClass size_class, double by
   const auto found = best(size_class, bytes, lanes_.live());
   for (int lane = 0; lane < lanes_.lanes(); ++lane) {
     if (!contains(sharing, lane) || model_.knows(size_class, lane_bit(lane))) continue;
-    if (found && alone(size_class, bytes, lane) > kHopeless * found->time) continue;
+    if (found && alone(size_class, bytes, lane) > kHopelessAlone * found->time) continue;
     return all_on(lane, lanes_.lanes());
   }
   return std::nullopt;

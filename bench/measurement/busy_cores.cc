@@ -10,11 +10,10 @@
 #include <string>
 
 #include "absl/strings/match.h"
+#include "bench/measurement/timing.h"
 
 namespace nezha::bench {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // Whether it is a line of /proc/stat about one of these CPUs, such as "cpu3 10 0 ...".
 bool is_of(const std::string& line, const cpu_set_t& cpus) {

@@ -11,11 +11,10 @@
 #include "bench/measurement/pattern.h"
 #include "bench/measurement/process_usage.h"
 #include "bench/measurement/report.h"
+#include "bench/measurement/timing.h"
 
 namespace nezha::bench {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // Apart from the numbers of the timed operations, which are small.
 constexpr uint64_t kNumber = uint64_t{1} << 20;

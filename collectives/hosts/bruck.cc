@@ -9,7 +9,7 @@
 namespace nezha {
 namespace {
 
-Schedule among_power_of_two(int rank, int power) {
+Schedule bruck_of_power_of_two(int rank, int power) {
   Schedule schedule{.chunks = power, .steps = {}};
   for (int distance = 1; distance < power; distance *= 2) {
     const int peer = rank ^ distance;
@@ -26,7 +26,7 @@ Schedule among_power_of_two(int rank, int power) {
 }  // namespace
 
 Schedule bruck_allgather(int rank, int size) {
-  if (std::has_single_bit(static_cast<unsigned>(size))) return among_power_of_two(rank, size);
+  if (std::has_single_bit(static_cast<unsigned>(size))) return bruck_of_power_of_two(rank, size);
   Schedule schedule{.chunks = size, .steps = {}};
   for (int distance = 1; distance < size; distance *= 2) {
     const int count = std::min(distance, size - distance);

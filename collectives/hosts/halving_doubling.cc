@@ -10,13 +10,15 @@
 namespace nezha {
 namespace {
 
-Schedule among_power_of_two(int rank, int power) {
+Schedule halving_doubling_of_power_of_two(int rank, int power) {
   const auto steps = static_cast<size_t>(std::countr_zero(static_cast<unsigned>(power)));
   return bcube(rank, std::vector<int>(steps, 2));
 }
 
 }  // namespace
 
-Schedule halving_doubling(int rank, int size) { return folded(rank, size, among_power_of_two); }
+Schedule halving_doubling(int rank, int size) {
+  return folded(rank, size, halving_doubling_of_power_of_two);
+}
 
 }  // namespace nezha

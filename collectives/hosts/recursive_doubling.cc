@@ -6,7 +6,7 @@
 namespace nezha {
 namespace {
 
-Schedule among_power_of_two(int rank, int power) {
+Schedule recursive_doubling_of_power_of_two(int rank, int power) {
   Schedule schedule;
   for (int distance = 1; distance < power; distance *= 2) {
     const bool is_last = distance * 2 == power;
@@ -20,6 +20,8 @@ Schedule among_power_of_two(int rank, int power) {
 
 }  // namespace
 
-Schedule recursive_doubling(int rank, int size) { return folded(rank, size, among_power_of_two); }
+Schedule recursive_doubling(int rank, int size) {
+  return folded(rank, size, recursive_doubling_of_power_of_two);
+}
 
 }  // namespace nezha

@@ -12,7 +12,7 @@
 namespace nezha::interop {
 namespace {
 
-constexpr size_t kMostDescribed = 4;  // transfers, in an error
+constexpr size_t kTransfersDescribed = 4;  // transfers, in an error
 // Bytes. As in nezha's own operations, the waiter for a shorter transfer is keen: such a message
 // takes one rail and comes in one piece.
 constexpr size_t kKeen = 8 << 10;
@@ -108,7 +108,7 @@ Pace Completions::pace() const {
 std::string Completions::describe() const {
   std::vector<std::string> parts;
   for (const auto& transfer : open_) {
-    if (parts.size() < kMostDescribed) parts.push_back(transfer->describe());
+    if (parts.size() < kTransfersDescribed) parts.push_back(transfer->describe());
   }
   if (open_.size() > parts.size()) {
     parts.push_back(absl::StrCat("and ", open_.size() - parts.size(), " more"));

@@ -13,7 +13,7 @@
 namespace nezha::interop {
 namespace {
 
-constexpr size_t kMostDescribed = 4;  // peers, in an error
+constexpr size_t kPeersDescribed = 4;  // peers, in an error
 
 }  // namespace
 
@@ -132,11 +132,11 @@ std::string Receiving::describe() const {
   }
   std::vector<std::string> parts;
   for (const Claim& claim : claims_) {
-    if (!claim.is_open || parts.size() == kMostDescribed) continue;
+    if (!claim.is_open || parts.size() == kPeersDescribed) continue;
     parts.push_back(
         absl::StrCat("rank ", claim.peer->rank(), " (", claim.peer->channel()->describe(), ")"));
   }
-  const char* more = claims_.size() > kMostDescribed ? " or others" : "";
+  const char* more = claims_.size() > kPeersDescribed ? " or others" : "";
   return absl::StrCat("nothing has come from ", absl::StrJoin(parts, " or "), more);
 }
 

@@ -250,13 +250,13 @@ TEST(ModelPolicy, SizesThatVaryWithinAClassMoveNothing) {
 }
 
 TEST(ModelPolicy, NoiseHardlyMovesWhatHasConverged) {
-  struct Case {
+  struct Noisy {
     double noise;
     double most;  // excess of a division, since noise hides smaller ones
     int moves;
   };
   for (const auto& [noise, most, most_moves] :
-       {Case{0.02, 0.03, 1}, {0.05, 0.05, 3}, {0.15, 0.25, 24}}) {
+       {Noisy{0.02, 0.03, 1}, {0.05, 0.05, 3}, {0.15, 0.25, 24}}) {
     for (const Network& network : networks()) {
       ModelPolicy* policy = nullptr;
       SimulatedJob job(network.lanes, policy, noise, 7);

@@ -98,12 +98,12 @@ void run(Rank& rank, ScheduleKind schedule, const Work& work,
 }
 
 using Way = std::pair<Collective, ScheduleKind>;
-const Way kWays[] = {{Collective::kBroadcast, ScheduleKind::kTree},
-                     {Collective::kBroadcast, kChain},
-                     {Collective::kReduce, ScheduleKind::kTree},
-                     {Collective::kReduce, ScheduleKind::kOrderedTree},
-                     {Collective::kReduce, kChain},
-                     {Collective::kReduce, ScheduleKind::kDirect}};
+const Way kRootedWays[] = {{Collective::kBroadcast, ScheduleKind::kTree},
+                           {Collective::kBroadcast, kChain},
+                           {Collective::kReduce, ScheduleKind::kTree},
+                           {Collective::kReduce, ScheduleKind::kOrderedTree},
+                           {Collective::kReduce, kChain},
+                           {Collective::kReduce, ScheduleKind::kDirect}};
 
 // A chain over zero elements waits for nobody, and the engine does not choose it.
 size_t least_elements(ScheduleKind schedule) { return schedule == kChain ? 1 : 0; }
@@ -198,7 +198,8 @@ std::string name_of_way(const ::testing::TestParamInfo<std::tuple<Way, int>>& in
 }
 
 INSTANTIATE_TEST_SUITE_P(, RootedTest,
-                         ::testing::Combine(::testing::ValuesIn(kWays), ::testing::Range(1, 17)),
+                         ::testing::Combine(::testing::ValuesIn(kRootedWays),
+                                            ::testing::ValuesIn(kSizes)),
                          name_of_way);
 
 // Large enough for the chain's window and for several rounds of the other algorithms.
@@ -207,7 +208,7 @@ TEST(Rooted, Megabytes) {
     World world(size);
     on_all_ranks(world, [](Rank& rank) {
       uint32_t tag = 0;
-      for (const auto& [collective, schedule] : kWays) {
+      for (const auto& [collective, schedule] : kRootedWays) {
         const int root = static_cast<int>(++tag) % rank.group.size;
         const size_t elements = schedule == kChain ? (5 << 20) + 1 : (1 << 20) + 7;
         run(rank, schedule,
@@ -336,7 +337,7 @@ TEST(Rooted, RanksThatDisagreeAreTold) {
   };
   for (const int size : {2, 4, 5}) {
     for (int odd_one = 0; odd_one < size; ++odd_one) {
-      for (const auto& [collective, schedule] : kWays) {
+      for (const auto& [collective, schedule] : kRootedWays) {
         const bool is_reduce = collective == Collective::kReduce;
         const size_t elements = schedule == kChain ? 100'000 : 100;
         const std::string name = is_reduce ? "reduce to rank " : "broadcast from rank ";
@@ -352,7 +353,7 @@ TEST(Rooted, RanksThatDisagreeAreTold) {
 }
 
 TEST(Rooted, ADeadRankFailsTheOthersTask) {
-  for (const auto& [collective, schedule] : kWays) {
+  for (const auto& [collective, schedule] : kRootedWays) {
     for (const size_t elements : {size_t{10}, size_t{200'000}}) {
       World world(3);
       const Work work{.elements = elements, .tag = 1, .collective = collective, .root = 1};
@@ -404,7 +405,7 @@ TEST(Rooted, AFunctionThatThrowsFailsTheTask) {
   const ReduceFunction throws = [](void*, const void*, const void*, size_t) {
     throw std::runtime_error("out of luck");
   };
-  for (const auto& [collective, schedule] : kWays) {
+  for (const auto& [collective, schedule] : kRootedWays) {
     if (collective == Collective::kBroadcast) continue;
     World world(3);
     Parts parts(world);
@@ -512,7 +513,7 @@ TEST(HostsEngine, AnAllgatherOfAPowerOfTwoTakesOneConnectionPerStep) {
 
 TEST(HostsEngine, PeersOfOtherCollectivesAreMutual) {
   const HostsEngine engine;
-  auto ways = std::vector<Way>(std::begin(kWays), std::end(kWays));
+  auto ways = std::vector<Way>(std::begin(kRootedWays), std::end(kRootedWays));
   ways.emplace_back(Collective::kBarrier, ScheduleKind::kDissemination);
   for (const auto& [collective, schedule] : ways) {
     for (int size = 1; size <= 17; ++size) {

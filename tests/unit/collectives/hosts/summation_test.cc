@@ -190,13 +190,13 @@ std::string name_of_sum(const ::testing::TestParamInfo<HostsEngineTest::ParamTyp
 
 INSTANTIATE_TEST_SUITE_P(, HostsEngineTest,
                          ::testing::Combine(::testing::ValuesIn(kSchedules),
-                                            ::testing::Range(1, 17)),
+                                            ::testing::ValuesIn(kSizes)),
                          name_of_sum);
 INSTANTIATE_TEST_SUITE_P(, HostsEngineTreeTest,
                          ::testing::Combine(::testing::Values(ScheduleKind::kRecursiveDoubling,
                                                               ScheduleKind::kHalvingDoubling,
                                                               ScheduleKind::kDirect),
-                                            ::testing::Range(1, 17)),
+                                            ::testing::ValuesIn(kSizes)),
                          name_of_sum);
 
 }  // namespace

@@ -3,6 +3,7 @@
 // process.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -15,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/config.h"
 #include "absl/strings/str_cat.h"
 #include "collectives/engine.h"
 #include "collectives/hosts/hosts_engine.h"
@@ -26,6 +28,14 @@
 namespace nezha {
 
 constexpr UniqueId kJob{5, 6};
+
+// The numbers of ranks that algorithms are tested with. Sanitizers leave out large ones, whose
+// ranks take the same ways for much longer.
+#if defined(ABSL_HAVE_ADDRESS_SANITIZER) || defined(ABSL_HAVE_THREAD_SANITIZER)
+inline constexpr std::array kSizes = {1, 2, 3, 4, 5, 6, 7, 8, 11};
+#else
+inline constexpr std::array kSizes = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
+#endif
 
 struct Rank final : JobListener {
   std::shared_ptr<Endpoint> endpoint;
