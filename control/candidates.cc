@@ -24,12 +24,10 @@ bool Candidates::suits(SizeClass size_class, LaneSet set) const {
   return std::has_single_bit(set) || !is_whole;
 }
 
-std::optional<Split> Candidates::best(SizeClass size_class, double bytes, LaneSet among,
-                                      bool only_measured) const {
+std::optional<Split> Candidates::best(SizeClass size_class, double bytes, LaneSet among) const {
   std::optional<Split> best;
   for (const LaneSet set : lanes_.usable_sets()) {
     if ((set & ~among) != 0 || !suits(size_class, set)) continue;
-    if (only_measured && !model_.has_measured(size_class, set)) continue;
     auto split = model_.finish_together(size_class, bytes, set);
     if (split && (!best || split->time < best->time)) best = std::move(split);
   }
@@ -37,17 +35,19 @@ std::optional<Split> Candidates::best(SizeClass size_class, double bytes, LaneSe
 }
 
 // Stripes are measured first, because they need nothing to be known. Slices are next, and then
-// single lanes. Stripes are measured in each class, because whole messages that take the rails by
-// turns say little about longer ones.
+// single lanes. All are measured in each class, because messages of another length say little: a
+// token bucket makes short ones seem fast, and short whole messages take the rails by turns.
 std::optional<Allocation> Candidates::unmeasured(SizeClass size_class, double bytes) const {
   const LaneSet stripes = lanes_.live() & lanes_.alone();
   if (stripes != 0 && !model_.has_measured(size_class, stripes)) return lanes_.unlearned();
   const LaneSet sharing = lanes_.sharing();
   if (sharing == 0) return std::nullopt;
-  if (suits(size_class, sharing) && !model_.knows(size_class, sharing)) return first_division();
+  if (suits(size_class, sharing) && !model_.has_measured(size_class, sharing)) {
+    return first_division();
+  }
   const auto found = best(size_class, bytes, lanes_.live());
   for (int lane = 0; lane < lanes_.lanes(); ++lane) {
-    if (!contains(sharing, lane) || model_.knows(size_class, lane_bit(lane))) continue;
+    if (!contains(sharing, lane) || model_.has_measured(size_class, lane_bit(lane))) continue;
     if (found && alone(size_class, bytes, lane) > kHopelessAlone * found->time) continue;
     return all_on(lane, lanes_.lanes());
   }

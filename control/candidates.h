@@ -20,10 +20,8 @@ class Candidates {
   // Whether messages of the class may go over `set`.
   bool suits(SizeClass size_class, LaneSet set) const;
   // Returns the division over lanes of `among` that is predicted to take the least time; nullopt if
-  // nothing is known of them. With `only_measured` it considers only sets that were measured in
-  // this class.
-  std::optional<Split> best(SizeClass size_class, double bytes, LaneSet among,
-                            bool only_measured = false) const;
+  // nothing is known of them.
+  std::optional<Split> best(SizeClass size_class, double bytes, LaneSet among) const;
   // Returns a division that must be measured before sets can be compared. Returns nullopt if no
   // unmeasured one might be better than those that were measured.
   std::optional<Allocation> unmeasured(SizeClass size_class, double bytes) const;

@@ -24,23 +24,12 @@ bool Rests::is_due(const Key& key) const {
   return found == rests_.end() || now_ >= found->second.until;
 }
 
-bool Rests::is_fresh(const Key& key) const {
-  const auto found = rests_.find(key);
-  return found == rests_.end() || found->second.operations <= 2 * kShortest;
-}
+bool Rests::is_fresh(const Key& key) const { return !rests_.contains(key); }
 
 void Rests::lost(const Key& key) {
   Rest& rest = rests_[key];
   rest.operations = std::clamp(2 * rest.operations, kShortest, kLongest);
   rest.until = now_ + rest.operations;
-}
-
-void Rests::hurry() {
-  std::erase_if(rests_, [](const auto& it) { return it.second.operations <= kShortest; });
-  for (auto& [key, rest] : rests_) {
-    rest.operations = std::min(rest.operations / 4, 2 * kShortest);
-    rest.until = now_;
-  }
 }
 
 int Experiment::window_operations(SizeClass size_class) const {

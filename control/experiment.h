@@ -52,14 +52,12 @@ class Rests {
   // Counts the operations of a window that the class ran by its home.
   void ran(const Window& window) { now_ += window.operations; }
   bool is_due(const Key& key) const;
-  // Whether the candidate has hardly ever lost.
+  // Whether the candidate has not lost yet.
   bool is_fresh(const Key& key) const;
   void lost(const Key& key);
-  // Makes all candidates due and fresh, because a lane takes other times than before.
-  void hurry();
   // Forgets the candidate's losses, because their reason no longer holds.
   void forget(const Key& key) { rests_.erase(key); }
-  // Forgets all losses, because other lanes are live.
+  // Forgets all losses, because other lanes are live, or a lane takes other times than before.
   void forget() { rests_.clear(); }
 
  private:

@@ -77,10 +77,4 @@ bool are_early(const LaneChanges& changes, LaneSet set) {
          std::all_of(changes.begin(), changes.end(), [](const auto& it) { return it.ratio < 1; });
 }
 
-LaneSet lanes_of(const LaneChanges& changes) {
-  LaneSet set = 0;
-  for (const LaneChange& change : changes) set |= lane_bit(change.lane);
-  return set;
-}
-
 }  // namespace nezha

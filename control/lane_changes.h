@@ -27,6 +27,5 @@ LaneChanges lane_changes(const LaneModel& model, const Window& window, const All
 // Returns whether there are changes, and each is of a lane that has become faster in a set of
 // several lanes.
 bool are_early(const LaneChanges& changes, LaneSet set);
-LaneSet lanes_of(const LaneChanges& changes);
 
 }  // namespace nezha

@@ -21,12 +21,8 @@ constexpr double kBelieved = 0.9;
 constexpr double kLeastError = 0.02;
 // A window that deviates by more was stalled, or shows a change rather than noise.
 constexpr double kMostNoise = 0.25;
-constexpr double kNoiseGain = 0.1;  // the gain of the moving average of the noise
-// The relative error of what is concluded from other sets and classes.
-constexpr double kElsewhere = 0.1;
+constexpr double kNoiseGain = 0.1;       // the gain of the moving average of the noise
 constexpr double kLeastPart = 1. / 128;  // of a message: a lane is not given less
-// If nothing is known of a class, times of classes this near are as good as its own.
-constexpr int kNear = 2;
 
 }  // namespace
 
@@ -52,32 +48,27 @@ void LaneModel::learn(const Window& window, const Allocation& ran_by, bool may_b
   }
   ++order_;
   Observations& kept = known.sets[set];
-  Observation& latest = kept.emplace_back(Observation{order_, {}});
+  Observation& latest = kept.emplace_back();
   for (size_t lane = 0; lane < ran_by.size(); ++lane) {
     auto time = static_cast<double>(std::max<Nanos>(1, window.lanes[lane].mean));
     const double error = static_cast<double>(window.lanes[lane].error) / time;
     const double part = part_of(static_cast<double>(window.bytes), ran_by[lane]);
     if (time < kBelieved * last) time = std::max(time, least[lane]);
-    latest.lanes.push_back(
-        {{part, time, std::max(error, noise), std::pow(time / last, kPace)}, order_});
+    latest.push_back({{part, time, std::max(error, noise), std::pow(time / last, kPace)}, order_});
   }
   if (kept.size() > kKept) kept.pop_front();
 }
 
 void LaneModel::lane_changed(SizeClass size_class, int lane, double ratio) {
   const auto index = static_cast<size_t>(lane);
-  auto& sets = classes_[size_class].sets;
-  // The start-up time in a set also depends on the times of its subsets, so the set is adjusted
-  // before them. A subset is a smaller number.
-  std::for_each(sets.rbegin(), sets.rend(), [&](auto& known) {
-    auto& [set, observations] = known;
-    if (!contains(set, lane)) return;
+  for (auto& [set, observations] : classes_[size_class].sets) {
+    if (!contains(set, lane)) continue;
     const double start = measured(size_class, set, lane)->start;
     for (Observation& observation : observations) {
-      Sample& it = observation.lanes[index];
+      Sample& it = observation[index];
       it.time = start + std::max(kLeastPart * it.time, it.time - start) * ratio;
     }
-  });
+  }
   changed_[index] = order_;
 }
 
@@ -89,24 +80,8 @@ void LaneModel::forget(SizeClass size_class, LaneSet lanes) {
   }
 }
 
-bool LaneModel::knows(SizeClass size_class, LaneSet set) const {
-  for (int lane = 0; lane < lanes_; ++lane) {
-    if (contains(set, lane) && !measured(size_class, set, lane) &&
-        !borrowed(size_class, set, lane, false)) {
-      return false;
-    }
-  }
-  return true;
-}
-
 bool LaneModel::has_measured(SizeClass size_class, LaneSet set) const {
   return find(size_class, set) != nullptr;
-}
-
-// Returns 0 if the set was never measured.
-uint64_t LaneModel::last_measured(SizeClass size_class, LaneSet set) const {
-  const Observations* observations = find(size_class, set);
-  return observations == nullptr ? 0 : observations->back().order;
 }
 
 const LaneModel::Observations* LaneModel::find(SizeClass size_class, LaneSet set) const {
@@ -122,7 +97,7 @@ RecycledVector<Sample> LaneModel::samples(const Observations& observations, size
   double fade = 1;
   double most = 0;
   for (auto it = observations.rbegin(); it != observations.rend(); ++it, fade *= kFade) {
-    const Measured& own = it->lanes[lane];
+    const Measured& own = (*it)[lane];
     if (!samples.empty() && own.order <= changed_[lane]) break;
     samples.push_back(own);
     samples.back().weight *= fade;
@@ -135,25 +110,7 @@ RecycledVector<Sample> LaneModel::samples(const Observations& observations, size
 std::optional<Line> LaneModel::measured(SizeClass size_class, LaneSet set, int lane) const {
   const Observations* observations = find(size_class, set);
   if (observations == nullptr) return std::nullopt;
-  const auto index = static_cast<size_t>(lane);
-  RecycledVector<Sample> samples = this->samples(*observations, index);
-  const auto add = [&](const Observations* elsewhere) {
-    if (elsewhere == nullptr) return;
-    Measured other = elsewhere->back().lanes[index];
-    const Sample& own = samples.front();
-    if (other.order <= changed_[index]) return;
-    // Otherwise the start-up time differs there.
-    if ((other.bytes - own.bytes) * (other.time - own.time) <= 0) return;
-    other.error = std::hypot(other.error, kElsewhere);
-    samples.push_back(other);
-  };
-  for (const auto& [other, elsewhere] : classes_.at(size_class).sets) {
-    const bool is_part = other != set && (other & ~set) == 0;
-    if (is_part && contains(other, lane)) add(&elsewhere);
-  }
-  if (size_class > 0) add(find(size_class - 1, set));
-  add(find(size_class + 1, set));
-  return fit_line(samples);
+  return fit_line(samples(*observations, static_cast<size_t>(lane)));
 }
 
 // Interpolates between the largest measured set within this one and the smallest measured set
@@ -182,16 +139,13 @@ std::optional<Line> LaneModel::interpolated(SizeClass size_class, LaneSet set, i
 }
 
 // Returns the line of the nearest class in which there is one.
-std::optional<Line> LaneModel::borrowed(SizeClass size_class, LaneSet set, int lane,
-                                        bool also_guesses) const {
+std::optional<Line> LaneModel::borrowed(SizeClass size_class, LaneSet set, int lane) const {
   std::optional<Line> nearest;
-  int distance = also_guesses ? kSizeClasses : kNear + 1;
+  int distance = kSizeClasses;
   for (const auto& [other, known] : classes_) {
     if (std::abs(other - size_class) >= distance || other == size_class) continue;
-    const bool is_fresh = last_measured(other, set) > changed_[static_cast<size_t>(lane)];
-    if (!is_fresh && !also_guesses) continue;
     std::optional<Line> line = measured(other, set, lane);
-    if (!line && also_guesses) line = interpolated(other, set, lane);
+    if (!line) line = interpolated(other, set, lane);
     if (!line) continue;
     nearest = line;
     distance = std::abs(other - size_class);
@@ -201,9 +155,8 @@ std::optional<Line> LaneModel::borrowed(SizeClass size_class, LaneSet set, int l
 
 std::optional<Line> LaneModel::line(SizeClass size_class, LaneSet set, int lane) const {
   if (auto line = measured(size_class, set, lane)) return line;
-  if (auto line = borrowed(size_class, set, lane, false)) return line;
   if (auto line = interpolated(size_class, set, lane)) return line;
-  return borrowed(size_class, set, lane, true);
+  return borrowed(size_class, set, lane);
 }
 
 std::optional<Split> LaneModel::predict(SizeClass size_class, double bytes,

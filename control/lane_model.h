@@ -26,10 +26,9 @@ struct Split {
 // Lanes slow each other down, and the time per byte depends on the message: a token bucket makes
 // short messages seem fast, and algorithms change with the size. So the model has a line, a
 // start-up time and a time per byte, for each lane in each set of lanes and size class. The line is
-// fitted to the latest measurements there and, with less weight, to those of smaller sets and of
-// the neighbouring classes. A measurement counts most where the lane was the last to finish. A lane
-// that finishes early may use saved tokens or empty queues. Then it seems faster than its lasting
-// rate.
+// fitted to the latest measurements there. A measurement counts most where the lane was the last to
+// finish. A lane that finishes early may use saved tokens or empty queues. Then it seems faster
+// than its lasting rate.
 //
 // The model estimates what was not measured: by interpolation, over the number of lanes, between
 // sets that were measured, and from the nearest class.
@@ -49,8 +48,6 @@ class LaneModel {
 
   // Returns the part by which windows deviate from what was predicted.
   double noise(SizeClass size_class) const { return classes_.at(size_class).noise; }
-  // Whether the set was measured in this class or in one near it.
-  bool knows(SizeClass size_class, LaneSet set) const;
   bool has_measured(SizeClass size_class, LaneSet set) const;
 
   // Returns nullopt if nothing is known of the lane.
@@ -67,23 +64,18 @@ class LaneModel {
   struct Measured : Sample {
     uint64_t order = 0;  // a change of the lane with this or a higher number makes it stale
   };
-  struct Observation {
-    uint64_t order = 0;
-    std::vector<Measured> lanes;
-  };
+  using Observation = std::vector<Measured>;     // by lane
   using Observations = std::deque<Observation>;  // the latest is the last
   struct Class {
     double noise = 0.02;  // the part by which windows deviate from what was predicted
     std::map<LaneSet, Observations> sets;
   };
 
-  uint64_t last_measured(SizeClass size_class, LaneSet set) const;
   RecycledVector<Sample> samples(const Observations& observations, size_t lane) const;
   const Observations* find(SizeClass size_class, LaneSet set) const;
   std::optional<Line> measured(SizeClass size_class, LaneSet set, int lane) const;
   std::optional<Line> interpolated(SizeClass size_class, LaneSet set, int lane) const;
-  std::optional<Line> borrowed(SizeClass size_class, LaneSet set, int lane,
-                               bool also_guesses) const;
+  std::optional<Line> borrowed(SizeClass size_class, LaneSet set, int lane) const;
 
   int lanes_;
   uint64_t order_ = 0;

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 namespace nezha {
 namespace {
@@ -15,62 +14,38 @@ constexpr int kRounds = 6;
 constexpr double kStartError = 0.3;
 constexpr double kMostStart = 0.98;
 
-// The parts of the typical sample's time that start-up and bytes take.
-struct Parts {
-  double start = 0;
-  double bytes = 1;
-};
-
-// The normal equations of the two parts.
-class Equations {
- public:
-  // Adds the equation start * a + bytes * b = 1.
-  void add(double a, double b, double weight) {
-    aa_ += weight * a * a;
-    ab_ += weight * a * b;
-    bb_ += weight * b * b;
-    a_ += weight * a;
-    b_ += weight * b;
-  }
-  Parts solve() const {
-    const double start = (a_ * bb_ - b_ * ab_) / (aa_ * bb_ - ab_ * ab_);
-    Parts parts{std::clamp(start, 0.0, kMostStart), 0};
-    parts.bytes = std::max(1 - kMostStart, (b_ - ab_ * parts.start) / bb_);
-    return parts;
-  }
-
- private:
-  double aa_ = 1 / (kStartError * kStartError);
-  double ab_ = 0;
-  double bb_ = 0;
-  double a_ = 0;
-  double b_ = 0;
-};
-
 }  // namespace
 
 Line fit_line(absl::Span<const Sample> samples) {
   const Sample& typical = samples.front();
-  Parts parts;
+  double start = 0;  // the part of the typical sample's time that the start-up takes
+  double bytes = 1;  // the part that its bytes take
   double error = 0;
   for (int round = 0; round < kRounds; ++round) {
-    Equations equations;
+    // These sums are the normal equations of the samples' equations start * a + bytes * b = 1.
+    double aa = 1 / (kStartError * kStartError);
+    double ab = 0, bb = 0, a1 = 0, b1 = 0;
     double weights = 0;
     double squares = 0;
     for (const Sample& sample : samples) {
       const double a = typical.time / sample.time;
       const double b = a * sample.bytes / typical.bytes;
-      const double residual = round == 0 ? 0 : parts.start * a + parts.bytes * b - 1;
+      const double residual = round == 0 ? 0 : start * a + bytes * b - 1;
       const double off = std::fabs(residual) / (kOutlier * sample.error);
       const double weight = sample.weight / (sample.error * sample.error) / std::max(1.0, off);
-      equations.add(a, b, weight);
+      aa += weight * a * a;
+      ab += weight * a * b;
+      bb += weight * b * b;
+      a1 += weight * a;
+      b1 += weight * b;
       weights += weight;
       squares += weight * weight * (sample.error * sample.error + residual * residual);
     }
-    parts = equations.solve();
+    start = std::clamp((a1 * bb - b1 * ab) / (aa * bb - ab * ab), 0.0, kMostStart);
+    bytes = std::max(1 - kMostStart, (b1 - ab * start) / bb);
     error = std::sqrt(squares) / weights;
   }
-  return {parts.start * typical.time, parts.bytes * typical.time / typical.bytes, error};
+  return {start * typical.time, bytes * typical.time / typical.bytes, error};
 }
 
 }  // namespace nezha

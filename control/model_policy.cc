@@ -11,11 +11,8 @@ namespace nezha {
 namespace {
 
 constexpr int kSearchOperations = 3;  // in a window of a search
-// A search that has not ended after this many windows takes the best that it has measured.
+// A search that has not ended after this many windows takes what is predicted to be the best.
 constexpr int kSearchWindows = 10;
-// Stripes run for up to this many windows until they have shown the rails' rates. Messages are cut
-// by these rates next.
-constexpr int kAwaitsRates = 4;
 // The policy follows a prediction whose gain exceeds its error. The gain that it requires is at
 // least kLeastGain and at most kMostGain, or kMostGainWithin within a set of lanes.
 constexpr double kLeastGain = 0.02;
@@ -25,6 +22,10 @@ constexpr double kMostGainWithin = 0.1;
 // Lanes need not rest if their LaneChange::ratio is less than this part of what it was when an
 // experiment last gave them more.
 constexpr double kFarEarlier = 0.65;
+// A lane takes at most this many times its part at once. On the way to another division it also
+// takes its share of what no lane takes yet. If a token bucket held its small part, the time of
+// that part says little about a large one.
+constexpr double kMostMore = 2;
 
 // The reason, to be read by people.
 constexpr absl::string_view kPredicted = "the measurements predict that this is faster";
@@ -35,27 +36,15 @@ bool is_worthwhile(const Split& candidate, const Split& current) {
   return candidate.time < (1 - gain) * current.time;
 }
 
-// A lane's part grows at most by this factor at once. If a token bucket held its small part, the
-// time of that part says little about a large one.
-constexpr double kMostMore = 2;
-
-// Returns the next division on the way from one to another over the same lanes. Lanes whose growth
-// is limited leave the rest to the others, in proportion.
+// Returns the next division on the way from one to another over the same lanes. What no lane takes
+// yet is divided among them as before.
 Allocation stepwise(const Allocation& from, const Allocation& to) {
-  RecycledVector<double> parts(to.begin(), to.end());
-  double held = 0;  // the parts of lanes whose growth is limited
+  RecycledVector<double> parts;
   double rest = SliceBounds::kWhole;
-  const auto most = [&](size_t lane) { return kMostMore * from[lane]; };
-  for (size_t step = 0; step < from.size(); ++step) {
-    const double more = (SliceBounds::kWhole - held) / rest;
-    held = rest = 0;
-    for (size_t lane = 0; lane < from.size(); ++lane) {
-      const bool is_held = parts[lane] == most(lane) || more * parts[lane] > most(lane);
-      parts[lane] = is_held ? most(lane) : more * parts[lane];
-      (is_held ? held : rest) += parts[lane];
-    }
-    if (rest == 0) break;
+  for (size_t lane = 0; lane < to.size(); ++lane) {
+    rest -= parts.emplace_back(std::min<double>(to[lane], kMostMore * from[lane]));
   }
+  for (size_t lane = 0; lane < to.size(); ++lane) parts[lane] += part_of(rest, from[lane]);
   return in_proportion(parts);
 }
 
@@ -87,7 +76,7 @@ std::optional<Decision> ModelPolicy::on_window(const Window& window, const Alloc
   budget_.ran(window);
   if (known.experiment) return on_experiment(known, window, ran_by);
   return is_settled(known.state) ? on_settled(known, window, ran_by)
-                                 : on_search(known, window, ran_by);
+                                 : on_search(known, window, ran_by, allocation);
 }
 
 // Stripes take other times from now on, because they use other rails.
@@ -107,9 +96,11 @@ std::optional<Allocation> ModelPolicy::on_silence(SizeClass size_class) {
   Class& known = classes_[size_class];
   if (known.experiment) return lose(known).allocation;
   if (is_settled(known.state)) return std::nullopt;
+  // What other classes suggest cannot be verified now.
   const auto bytes = static_cast<double>(typical_bytes(size_class));
-  const auto measured = candidates(known.algorithm).best(size_class, bytes, live(), true);
-  return measured ? measured->allocation : unlearned();
+  const auto split = candidates(known.algorithm).best(size_class, bytes, live());
+  const bool is_measured = split && model(known.algorithm).has_measured(size_class, split->set);
+  return is_measured ? split->allocation : unlearned();
 }
 
 ClassState ModelPolicy::state(SizeClass size_class) const {
@@ -126,8 +117,9 @@ int ModelPolicy::window_operations(SizeClass size_class) const {
 
 // ---- Search ------------------------------------------------------------------------------------
 
+// `asked` is the class's allocation, of which lanes may have got no bytes of a short message.
 std::optional<Decision> ModelPolicy::on_search(Class& known, const Window& window,
-                                               const Allocation& ran_by) {
+                                               const Allocation& ran_by, const Allocation& asked) {
   const SizeClass size_class = window.size_class;
   const auto bytes = static_cast<double>(window.bytes);
   const LaneSet set = lanes_of(ran_by);
@@ -135,23 +127,21 @@ std::optional<Decision> ModelPolicy::on_search(Class& known, const Window& windo
   const bool is_drift = known.after_drift && known.searched == 1;
   LaneModel& model = this->model(known.algorithm);
   if (is_drift) {
-    const LaneChanges changes = lane_changes(model, window, ran_by, set);
-    for (const LaneChange& it : changes) lane_changed(size_class, it);
-    if (!changes.empty()) known.rests.hurry();
+    for (const LaneChange& it : lane_changes(model, window, ran_by, set)) {
+      for (LaneModel& changed : models_) changed.lane_changed(size_class, it.lane, it.ratio);
+      known.rests.forget();
+    }
   }
   model.learn(window, ran_by);
-  const bool are_stripes = (set & alone()) != 0;
-  if (!known.is_explored && are_stripes && known.searched < kAwaitsRates && !knows_rates()) {
-    return std::nullopt;
-  }
   if (!known.is_explored && !is_over) {
-    if (const auto next = candidates(known.algorithm).unmeasured(size_class, bytes)) {
+    const auto next = candidates(known.algorithm).unmeasured(size_class, bytes);
+    if (next && *next != asked) {
       return Decision{*next, is_drift ? Cause::kDrift : Cause::kSearch,
                       "these rails have not been measured with messages of this size"};
     }
   }
   known.is_explored = true;
-  const auto found = improvement(known, window, *model.predict(size_class, bytes, ran_by), is_over);
+  const auto found = improvement(known, window, *model.predict(size_class, bytes, ran_by));
   if (!found) {
     settle(known, set);
     return std::nullopt;
@@ -164,18 +154,15 @@ std::optional<Decision> ModelPolicy::on_search(Class& known, const Window& windo
                   kPredicted};
 }
 
-// Returns the best split if it is better by enough, or else the best split of the set in use if
-// that one is. After a drift, other sets are left to experiments, because a rail that was not in
-// use may have been fast for a few operations by what it had saved up.
+// Returns the best split if it is better by enough. After a drift, other sets are left to
+// experiments, because a rail that was not in use may have been fast for a few operations by what
+// it had saved up.
 std::optional<Split> ModelPolicy::improvement(const Class& known, const Window& window,
-                                              const Split& current, bool only_measured) const {
-  for (const LaneSet among : {known.after_drift ? current.set : live(), current.set}) {
-    auto found =
-        candidates(known.algorithm)
-            .best(window.size_class, static_cast<double>(window.bytes), among, only_measured);
-    if (found && is_worthwhile(*found, current)) return found;
-  }
-  return std::nullopt;
+                                              const Split& current) const {
+  const LaneSet among = known.after_drift ? current.set : live();
+  auto found =
+      candidates(known.algorithm).best(window.size_class, static_cast<double>(window.bytes), among);
+  return found && is_worthwhile(*found, current) ? found : std::nullopt;
 }
 
 void ModelPolicy::open_search(Class& known, bool after_drift) {
@@ -183,20 +170,6 @@ void ModelPolicy::open_search(Class& known, bool after_drift) {
   known.searched = 0;
   known.after_drift = after_drift;
   end_experiment(known);
-}
-
-// Whether the rates of all rails are known, or nobody knows them.
-bool ModelPolicy::knows_rates() const {
-  if (rates_ == nullptr) return true;
-  const std::vector<double> rates = rates_(/*also_tried=*/true);
-  for (int lane = 0; lane < lanes(); ++lane) {
-    if (contains(sharing(), lane) && rates[static_cast<size_t>(lane)] == 0) return false;
-  }
-  return true;
-}
-
-void ModelPolicy::lane_changed(SizeClass size_class, const LaneChange& change) {
-  for (LaneModel& it : models_) it.lane_changed(size_class, change.lane, change.ratio);
 }
 
 void ModelPolicy::settle(Class& known, LaneSet set) {
@@ -259,7 +232,7 @@ Decision ModelPolicy::begin(Class& known, const Allocation& home, double home_ti
 
 // Begins the experiment whose candidate is predicted to take the least time. By each algorithm,
 // candidates are single lanes, the home's set, sets that differ from it by one lane, and the best
-// set. A candidate must be due, and either the budget affords it, or it has hardly ever lost and is
+// set. A candidate must be due, and either the budget affords it, or it has not lost yet and is
 // predicted to be better than the home. The other algorithm by the home's single lane counts as
 // predicted to be better until it was measured, because no measurement predicts its time.
 std::optional<Decision> ModelPolicy::next_experiment(Class& known, const Window& window,

@@ -65,7 +65,8 @@ class ModelPolicy final : public Policy {
     std::optional<Experiment> experiment;
   };
 
-  std::optional<Decision> on_search(Class& known, const Window& window, const Allocation& ran_by);
+  std::optional<Decision> on_search(Class& known, const Window& window, const Allocation& ran_by,
+                                    const Allocation& asked);
   std::optional<Decision> on_settled(Class& known, const Window& window, const Allocation& ran_by);
   std::optional<Decision> on_experiment(Class& known, const Window& window,
                                         const Allocation& ran_by);
@@ -78,11 +79,9 @@ class ModelPolicy final : public Policy {
   std::optional<Experiment> end_experiment(Class& known);
   Decision adopt(Class& known, const Window& window, const Allocation& ran_by);
   Decision lose(Class& known);
-  std::optional<Split> improvement(const Class& known, const Window& window, const Split& current,
-                                   bool only_measured) const;
+  std::optional<Split> improvement(const Class& known, const Window& window,
+                                   const Split& current) const;
   void open_search(Class& known, bool after_drift);
-  bool knows_rates() const;
-  void lane_changed(SizeClass size_class, const LaneChange& change);
   static void settle(Class& known, LaneSet set);
 
   std::vector<Algorithm> algorithms(SizeClass size_class) const;

@@ -43,8 +43,8 @@ class CandidatesTest : public testing::Test {
   static Allocation equally(LaneSet set) { return equal_parts(set, kFour); }
   static Split home(const Allocation& by, double time) { return {lanes_of(by), by, time * 1e6}; }
 
-  std::optional<Split> best(LaneSet among = 0b1111, bool only_measured = false) const {
-    return candidates_.best(kSize, kLength, among, only_measured);
+  std::optional<Split> best(LaneSet among = 0b1111) const {
+    return candidates_.best(kSize, kLength, among);
   }
   std::optional<Allocation> unmeasured(SizeClass size_class = kSize) const {
     return candidates_.unmeasured(size_class, std::ldexp(1.0, size_class));
@@ -108,12 +108,11 @@ TEST_F(CandidatesTest, TheBestHasOnlyLiveLanes) {
   EXPECT_EQ(best()->set, 0b0010);
 }
 
-TEST_F(CandidatesTest, WhatIsPredictedIsNotBestOfWhatWasMeasured) {
+TEST_F(CandidatesTest, WhatIsOnlyPredictedMayBeBest) {
   learn(kSize, on(0), {8, 0, 0, 0});
   EXPECT_EQ(best()->set, 0b0001);
   learn(kSize + 1, on(2), {0, 0, 2, 0});
   EXPECT_TRUE(contains(best()->set, 2));
-  EXPECT_EQ(best(0b1111, /*only_measured=*/true)->set, 0b0001);
 }
 
 TEST_F(CandidatesTest, TheBestOfALongMessageIsWhole) {
@@ -139,15 +138,6 @@ TEST_F(CandidatesTest, StripesAreMeasuredFirstThenSlicesThenEachLane) {
   learn(kSize, on(1), {0, 8, 0, 0});
   EXPECT_EQ(unmeasured(), on(2));
   learn(kSize, on(2), {0, 0, 8, 0});
-  EXPECT_EQ(unmeasured(), std::nullopt);
-}
-
-TEST_F(CandidatesTest, OnlyStripesAreMeasuredWhereANearClassIsKnown) {
-  learn(kSize + 1, on(3), {0, 0, 0, 4});
-  learn(kSize + 1, equally(kSliced), {4, 4, 4, 0});
-  for (int lane = 0; lane < 3; ++lane) learn(kSize + 1, on(lane), {8, 8, 8, 0});
-  EXPECT_EQ(unmeasured(), on(3));
-  learn_stripes(4);
   EXPECT_EQ(unmeasured(), std::nullopt);
 }
 

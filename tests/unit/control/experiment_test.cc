@@ -78,15 +78,6 @@ TEST(Rests, LastTwiceAsLongAfterEachLoss) {
   EXPECT_TRUE(rests.is_fresh({kOther, 0b1, true})) << "more for a lane is another candidate";
 }
 
-TEST(Rests, EndWhenALaneHasChanged) {
-  Rests rests;
-  const Rests::Key key{kOther, 0b1};
-  for (int i = 0; i < 5; ++i) rests.lost(key);
-  rests.hurry();
-  EXPECT_TRUE(rests.is_due(key));
-  EXPECT_TRUE(rests.is_fresh(key));
-}
-
 TEST(Experiment, EndsAfterThreeOperationsThatTakeFarLonger) {
   Experiment experiment = experiment_with(0b010);
   EXPECT_EQ(experiment.window_operations(kTriedClass), 3);
@@ -270,7 +261,7 @@ TEST(Experiment, EndsWhenTheProgramNamesAlgorithms) {
 }
 
 // The policy knows about the other lanes only what the first algorithm has shown.
-TEST(Experiment, IgnoresSlowLanesWhenTheFastOneSlowsDown) {
+TEST(Experiment, TriesSlowLanesOnceMoreWhenTheFastOneSlowsDown) {
   for (const uint64_t bytes : {kShortBytes, kTriedBytes}) {
     SCOPED_TRACE(bytes);
     const SizeClass size_class = size_class_of(bytes);
@@ -280,7 +271,7 @@ TEST(Experiment, IgnoresSlowLanesWhenTheFastOneSlowsDown) {
     job.other[0].start += 0.6 * static_cast<double>(bytes) * job.other[0].slope;
     job.on_second = 0;
     job.run(100, bytes);
-    EXPECT_EQ(job.on_second, 0) << job.balancer->table().history(size_class);
+    EXPECT_LE(job.on_second, 20) << job.balancer->table().history(size_class);
   }
 }
 

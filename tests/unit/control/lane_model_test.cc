@@ -49,7 +49,6 @@ class LaneModelTest : public testing::Test {
 };
 
 TEST_F(LaneModelTest, KnowsNothingAtFirst) {
-  EXPECT_FALSE(model_.knows(kSize, 0b001));
   EXPECT_FALSE(model_.has_measured(kSize, 0b001));
   EXPECT_FALSE(model_.line(kSize, 0b001, 0));
   EXPECT_FALSE(model_.predict(kSize, 1e6, first_));
@@ -58,7 +57,6 @@ TEST_F(LaneModelTest, KnowsNothingAtFirst) {
 
 TEST_F(LaneModelTest, PredictsWhatItHasMeasured) {
   learn(kSize, halves_, {4, 6, 0});
-  EXPECT_TRUE(model_.knows(kSize, 0b011));
   EXPECT_TRUE(model_.has_measured(kSize, 0b011));
   EXPECT_NEAR(time_of(0, 0b011, 0.5), 4, 0.01);
   EXPECT_NEAR(time_of(1, 0b011, 0.5), 6, 0.01);
@@ -70,8 +68,6 @@ TEST_F(LaneModelTest, PredictsWhatItHasMeasured) {
 
 TEST_F(LaneModelTest, PredictsNothingIfOneLaneIsUnknown) {
   learn(kSize, first_, {8, 0, 0});
-  EXPECT_TRUE(model_.knows(kSize, 0b001));
-  EXPECT_FALSE(model_.knows(kSize, 0b011));
   EXPECT_FALSE(model_.has_measured(kSize, 0b011));
   EXPECT_FALSE(model_.line(kSize, 0b011, 1));
   EXPECT_FALSE(model_.predict(kSize, bytes_of(kSize), halves_));
@@ -173,33 +169,6 @@ TEST_F(LaneModelTest, TheLastLaneIsFasterEvenIfLanesMustNotBeEarly) {
 
 // ---- Other sets and classes --------------------------------------------------------------------
 
-// The lanes in these tests take 1 ms, and 4 ms for each MiB.
-TEST_F(LaneModelTest, ASmallerSetShowsTheStartUpTime) {
-  learn(kSize, halves_, {3, 3, 0});
-  EXPECT_NEAR(time_of(0, 0b011, 0.125), 0.75, 0.01) << "nothing has shown a start-up time";
-  learn(kSize, first_, {5, 0, 0});
-  EXPECT_NEAR(time_of(0, 0b011, 0.125), 1.5, 0.3);
-  EXPECT_NEAR(time_of(1, 0b011, 0.125), 0.75, 0.01) << "another lane's start-up time";
-}
-
-TEST_F(LaneModelTest, ANeighbouringClassShowsTheStartUpTime) {
-  for (const SizeClass neighbour : {SizeClass{kSize - 1}, SizeClass{kSize + 1}}) {
-    model_ = LaneModel(kThree);
-    learn(kSize, first_, {5, 0, 0});
-    learn(neighbour, first_, {neighbour < kSize ? 3.0 : 9.0, 0, 0});
-    EXPECT_NEAR(time_of(0, 0b001, 0.125), 1.5, 0.5) << int{neighbour};
-    EXPECT_NEAR(time_of(0, 0b001, 1), 5, 0.1) << int{neighbour};
-  }
-}
-
-TEST_F(LaneModelTest, WhereMoreBytesTakeLessTellsNothing) {
-  learn(kSize, halves_, {4, 4, 0});
-  learn(kSize, first_, {3, 0, 0});
-  EXPECT_NEAR(time_of(0, 0b011, 0.5), 4, 0.01);
-  EXPECT_NEAR(time_of(0, 0b011, 0.25), 2, 0.01);
-  EXPECT_NEAR(time(kSize, first_), 3, 0.01);
-}
-
 TEST_F(LaneModelTest, ASetIsBetweenSmallerAndLargerOnes) {
   learn(kSize, first_, {8, 0, 0});
   learn(kSize, thirds_, {5, 5, 5});
@@ -210,7 +179,7 @@ TEST_F(LaneModelTest, ASetIsBetweenSmallerAndLargerOnes) {
     EXPECT_NEAR(time_of(0, 0b011, part), (alone + among_three) / 2, 0.01);
     EXPECT_NEAR(time_of(1, 0b011, part), time_of(1, 0b111, part), 0.01) << "only three are known";
   }
-  EXPECT_FALSE(model_.knows(kSize, 0b011)) << "this is an estimate";
+  EXPECT_FALSE(model_.has_measured(kSize, 0b011)) << "this is an estimate";
 }
 
 TEST_F(LaneModelTest, AnUnknownClassIsAsTheNearestOne) {
@@ -218,9 +187,6 @@ TEST_F(LaneModelTest, AnUnknownClassIsAsTheNearestOne) {
   learn(30, first_, {8 * 1024, 0, 0});
   EXPECT_NEAR(time_of(0, 0b001, 1, 13), 0.8, 0.01);
   EXPECT_NEAR(time_of(0, 0b001, 1, 27), 1024, 1);
-  EXPECT_TRUE(model_.knows(11, 0b001));
-  EXPECT_TRUE(model_.knows(29, 0b001));
-  EXPECT_FALSE(model_.knows(20, 0b001)) << "no class near it was measured";
   EXPECT_FALSE(model_.has_measured(11, 0b001));
 }
 
@@ -241,10 +207,11 @@ TEST_F(LaneModelTest, AChangeCountsInAllOfTheLanesSets) {
 }
 
 TEST_F(LaneModelTest, AChangeLeavesTheStartUpTime) {
-  learn(kSize, first_, {5, 0, 0});  // 3 ms, and 2 for each MiB
-  learn(kSize + 1, first_, {7, 0, 0});
+  // Lane 0 takes 3 ms, and 2 for each MiB.
+  learn(kSize, in_proportion({1, 3, 0}), {3.5, 3.5, 0});
+  learn(kSize, in_proportion({3, 1, 0}), {4.5, 4.5, 0});
   model_.lane_changed(kSize, 0, 2);
-  EXPECT_NEAR(time(kSize, first_), 7, 1);
+  EXPECT_NEAR(time_of(0, 0b011, 0.75), 6, 0.5);
 }
 
 TEST_F(LaneModelTest, AChangeMakesTimesOfOtherClassesOld) {
@@ -252,10 +219,8 @@ TEST_F(LaneModelTest, AChangeMakesTimesOfOtherClassesOld) {
   learn(kSize + 1, first_, {16, 0, 0}, 5);
   model_.lane_changed(kSize, 0, 1.5);
   EXPECT_NEAR(time_of(0, 0b001, 0.5, kSize + 1), 8, 0.1) << "times from before count together";
-  EXPECT_FALSE(model_.knows(kSize + 2, 0b001));
   learn(kSize + 1, first_, {24, 0, 0});
   EXPECT_NEAR(time(kSize + 1, first_), 24, 0.1) << "one new window counts for more than old ones";
-  EXPECT_TRUE(model_.knows(kSize + 2, 0b001));
 }
 
 TEST_F(LaneModelTest, ForgetsTheSetsOfALane) {
@@ -276,9 +241,7 @@ TEST_F(LaneModelTest, WhatIsForgottenIsOldInOtherClasses) {
   learn(kSize + 1, first_, {16, 0, 0}, 5);
   learn(kSize + 1, second_, {0, 16, 0}, 5);
   model_.forget(kSize, 0b001);
-  EXPECT_FALSE(model_.knows(kSize, 0b001));
   EXPECT_NEAR(time(kSize, first_), 8, 0.1) << "old times are better than none";
-  EXPECT_TRUE(model_.knows(kSize, 0b010)) << "another lane";
   learn(kSize + 1, first_, {24, 0, 0});
   EXPECT_NEAR(time(kSize + 1, first_), 24, 0.1);
 }
