@@ -10,12 +10,6 @@
 #include "nezha/errors.h"
 
 namespace nezha {
-namespace {
-
-// Bytes. Up to this size an operation ends sooner than a thread sleeps and is woken a few times.
-constexpr size_t kShort = 16 << 10;
-
-}  // namespace
 
 Request RequestMaker::make(const SendOptions& options) const {
   constexpr absl::string_view kName = "send";

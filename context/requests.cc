@@ -17,9 +17,6 @@ namespace nezha {
 
 namespace {
 
-// Bytes. Up to this size an operation ends sooner than a thread sleeps and is woken a few times.
-constexpr size_t kShort = 16 << 10;
-
 bool overlap(const void* a, const void* b, size_t bytes) {
   const auto* x = static_cast<const std::byte*>(a);
   const auto* y = static_cast<const std::byte*>(b);

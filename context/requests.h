@@ -56,6 +56,9 @@ class RequestMaker {
   Request make(const RecvOptions& options) const;
 
  private:
+  // Bytes. Up to this size an operation ends sooner than a thread sleeps and is woken a few times.
+  static constexpr size_t kShort = 16 << 10;
+
   Request make_blocks(const BlocksOptions& options, Collective collective) const;
   Request make_moved(const BlocksOptions& options, Collective collective) const;
   // `contributes`: this rank has an input. `has_result`: this rank gets the result.

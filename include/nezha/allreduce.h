@@ -93,7 +93,7 @@ class AllreduceOptions : public CollectiveOptions, public ReductionOptions {
   ///
   /// Reproducible operations go by kRecursiveDoubling, kHalvingDoubling or kDirect, and kAuto
   /// chooses among these. Small messages take no longer than without this option. Large messages,
-  /// which the ring serves best, take longer (by a third where it was measured). If the number of
+  /// which the ring serves best, take longer. If the number of
   /// ranks is no power of two, these algorithms connect all ranks with all. A `flare:` rail carries
   /// no such operation: the hosts carry it, and the log (NEZHA_LOG=info) says so once.
   void setReproducible(bool reproducible) { reproducible_ = reproducible; }
