@@ -52,7 +52,7 @@ class Rests {
   // Counts the operations of a window that the class ran by its home.
   void ran(const Window& window) { now_ += window.operations; }
   bool is_due(const Key& key) const;
-  // Whether the candidate has not lost yet.
+  // Returns whether the candidate has not lost yet.
   bool is_fresh(const Key& key) const;
   void lost(const Key& key);
   // Forgets the candidate's losses, because their reason no longer holds.

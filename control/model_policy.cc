@@ -96,7 +96,7 @@ std::optional<Allocation> ModelPolicy::on_silence(SizeClass size_class) {
   Class& known = classes_[size_class];
   if (known.experiment) return lose(known).allocation;
   if (is_settled(known.state)) return std::nullopt;
-  // What other classes suggest cannot be verified now.
+  // Nothing can be measured now, so a division that other classes suggest could not be verified.
   const auto bytes = static_cast<double>(typical_bytes(size_class));
   const auto split = candidates(known.algorithm).best(size_class, bytes, live());
   const bool is_measured = split && model(known.algorithm).has_measured(size_class, split->set);
