@@ -36,6 +36,7 @@ absl::Status set(Record& record, absl::string_view key, absl::string_view value)
   };
   if (key == "job") return set_id(record.job);
   if (key == "process") return set_id(record.process);
+  if (key == "publication") return set_id(record.publication);
   if (key == "device") return set_entry(record.devices);
   if (key == "interface") return set_entry(record.interfaces);
   if (key == "pid") return set_int(record.pid);
@@ -66,9 +67,9 @@ std::string Record::describe(int rank) const {
 std::string Record::key(int rank) { return absl::StrCat("rank", rank); }
 
 std::string Record::encode() const {
-  std::string text =
-      absl::StrCat(kHeader, "\njob ", job.str(), "\nprocess ", process.str(), "\nhost ", host,
-                   "\npid ", pid, "\nsize ", size, "\nsettings ", settings, "\n");
+  std::string text = absl::StrCat(kHeader, "\njob ", job.str(), "\nprocess ", process.str(),
+                                  "\npublication ", publication.str(), "\nhost ", host, "\npid ",
+                                  pid, "\nsize ", size, "\nsettings ", settings, "\n");
   if (!cores.empty()) absl::StrAppend(&text, "cores ", cores, "\n");
   if (!flare_rail.empty()) absl::StrAppend(&text, "flare ", flare_rail, "\n");
   for (const auto& [rail, address] : devices) {

@@ -20,6 +20,7 @@ struct Record {
 
   UniqueId job;
   UniqueId process;
+  UniqueId publication;  // at random: tells this record from others of the same process
   std::string host;
   std::string cores;  // Cores::pool; empty: not known
   int pid = 0;

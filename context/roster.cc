@@ -26,6 +26,7 @@ Record Roster::own_record() const {
   Record record;
   record.job = setup_.job;
   record.process = setup_.endpoint->process();
+  record.publication = publication_;
   record.host = host_name();
   record.cores = setup_.cores.pool;
   record.pid = getpid();

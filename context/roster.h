@@ -13,6 +13,7 @@
 #include "common/clock.h"
 #include "common/cores.h"
 #include "common/hash_map.h"
+#include "common/unique_id.h"
 #include "context/record.h"
 #include "context/setup.h"
 
@@ -67,6 +68,7 @@ class Roster {
 
   const Setup& setup_;
   std::function<absl::Status()> given_up_;
+  const UniqueId publication_ = UniqueId::random();
   Group group_;
   HashSet<int> elsewhere_;     // under the lock: ranks that share no cores with this one
   bool is_confirmed_ = false;  // used only by the thread that calls confirm()

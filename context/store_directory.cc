@@ -86,17 +86,19 @@ absl::Status StoreDirectory::publish(int rank, const Record& record) {
     store_->set(key, std::vector<char>(text.begin(), text.end()));
     return absl::OkStatus();
   } catch (const std::exception& error) {
-    // Looks for the key instead of interpreting the error text: each store words errors
-    // differently, and Gloo's FileStore fails to rename a file if two processes set one key at the
-    // same time.
+    // Looks for the key instead of interpreting the error text, since each store words errors
+    // differently.
     std::string why =
         "the store cannot be written. Its directory or its server must exist before the ranks "
         "start. The store says: ";
     if (is_there(*store_, key)) {
-      const auto other = fetch(rank);
-      const bool is_known = other.ok() && other->process != record.process;
-      why = is_known ? twice(rank, *other, record)
-                     : absl::StrCat("the key is there already. ", kAdvice);
+      const auto there = fetch(rank);
+      // Two processes that set one key at the same time write one file of Gloo's FileStore, and the
+      // first to finish moves what the second has written into place. The first process finds that
+      // out when it confirms its record.
+      if (there.ok() && there->publication == record.publication) return absl::OkStatus();
+      why = there.ok() ? twice(rank, *there, record)
+                       : absl::StrCat("the key is there already. ", kAdvice);
       absl::StrAppend(&why, ". The store says: ");
     }
     return absl::UnavailableError(absl::StrCat("publishing rank ", rank, " in the store: ", why,
@@ -107,7 +109,7 @@ absl::Status StoreDirectory::publish(int rank, const Record& record) {
 absl::Status StoreDirectory::confirm(int rank, const Record& record) {
   const std::lock_guard lock(mutex_);
   const auto there = fetch(rank);
-  if (!there.ok() || there->process == record.process) return absl::OkStatus();
+  if (!there.ok() || there->publication == record.publication) return absl::OkStatus();
   return absl::UnavailableError(twice(rank, *there, record));
 }
 

@@ -13,6 +13,7 @@ Record some_record() {
   Record record;
   record.job = {1, 2};
   record.process = {3, 4};
+  record.publication = {5, 6};
   record.host = "node-7";
   record.cores = "6f1c:0+8";
   record.pid = 1234;
@@ -28,6 +29,7 @@ TEST(Record, IsText) {
             "nezha 1\n"
             "job 00000000000000010000000000000002\n"
             "process 00000000000000030000000000000004\n"
+            "publication 00000000000000050000000000000006\n"
             "host node-7\n"
             "pid 1234\n"
             "size 16\n"
@@ -44,6 +46,7 @@ TEST(Record, ComesBack) {
   ASSERT_TRUE(record.ok()) << record.status();
   EXPECT_EQ(record->job, some_record().job);
   EXPECT_EQ(record->process, some_record().process);
+  EXPECT_EQ(record->publication, some_record().publication);
   EXPECT_EQ(record->host, "node-7");
   EXPECT_EQ(record->cores, "6f1c:0+8");
   EXPECT_EQ(record->pid, 1234);
