@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connections to an endpoint that do not come from its peers, or do not follow the protocol.
 
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <array>
 #include <cstring>
 #include <memory>
@@ -12,6 +9,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/unit/transport/descriptor_limit.h"
 #include "tests/unit/transport/endpoint_fixture.h"
 #include "tests/unit/transport/stranger.h"
 #include "transport/endpoint.h"
@@ -54,26 +52,6 @@ class EndpointStrangers : public ::testing::Test {
   uint64_t tag_ = 0;
 };
 
-// While one exists, the process can open no further descriptors.
-class NoFreeDescriptors {
- public:
-  NoFreeDescriptors() {
-    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
-    const int next = dup(STDIN_FILENO);  // the lowest that is free
-    EXPECT_GE(next, 0);
-    close(next);
-    rlimit none = before_;
-    none.rlim_cur = static_cast<rlim_t>(next);
-    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-  }
-  ~NoFreeDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
-  NoFreeDescriptors(const NoFreeDescriptors&) = delete;
-  NoFreeDescriptors& operator=(const NoFreeDescriptors&) = delete;
-
- private:
-  rlimit before_{};
-};
-
 TEST_F(EndpointStrangers, ConnectionsWaitWithoutSpinningWhenDescriptorsRunOut) {
   Progress& progress = host_.endpoint->progress();
   const auto hung_up_on = [](Stranger& stranger) {
@@ -87,7 +65,7 @@ TEST_F(EndpointStrangers, ConnectionsWaitWithoutSpinningWhenDescriptorsRunOut) {
   {
     Progress::Guard guard(progress);  // so that no connection is accepted meanwhile
     stranger = std::make_unique<Stranger>(host_.addresses["a"]);
-    const NoFreeDescriptors none;
+    const DescriptorLimit none(next_descriptor());
     // This thread drives, and would be the one that spins. The test measures CPU time, because
     // looking now and then takes little of it, however busy the machine is.
     const auto cpu = [] {
