@@ -29,12 +29,12 @@ struct Measurement {
   // CPU seconds of all ranks during the timed iterations, and what they sent.
   double cpu_seconds = 0;
   std::vector<RailBytes> sent;
-  // BusyCores::mean during these iterations, where rank 0 runs.
+  // BusyCores::mean during these iterations, where this rank runs.
   double busy_cores = -1;
   // The least line rate of any rank, in Gbit/s; 0 if a rank does not know its own.
   double line_rate = 0;
-  std::string device;   // Runner::device
-  std::string learned;  // Runner::learned, at the end
+  std::string device;   // Runner::device at this rank
+  std::string learned;  // Runner::learned at this rank, at the end
 };
 
 class Benchmark {
@@ -43,8 +43,8 @@ class Benchmark {
   // trace cannot be written.
   Benchmark(Runner& runner, const Options& options, std::vector<std::string> rails);
 
-  // Measures one size. Collective: every rank calls it, and every rank gets the same result.
-  // Throws WrongResult and what the library throws.
+  // Measures one size. Collective: every rank calls it. Values of all ranks are the same on every
+  // rank. Throws WrongResult and what the library throws.
   Measurement measure(size_t elements);
 
  private:
