@@ -113,19 +113,6 @@ TEST(HostsEngine, RailsThreadsSumAsCallersDo) {
   }
 }
 
-// They are longer than the window of a ring, so ranks begin more as their own parts come around.
-// The first operation shows that rails over loopback are fast.
-TEST(HostsEngine, LongOperationsGoOnAsPartsComeAround) {
-  for (const Cpus& cpus : {Cpus{}, allowed_cpus()}) {
-    World world(2, cpus);
-    on_all_ranks(world, [](Rank& rank) {
-      for (const uint32_t tag : {1, 2, 3}) {
-        allreduce(rank, ScheduleKind::kRing, {(1 << 21) + 7, tag}, {kWhole});
-      }
-    });
-  }
-}
-
 TEST(HostsEngine, RanksThatDisagreeAreTold) {
   for (const ScheduleKind schedule : kSchedules) {
     World world(2);

@@ -4,7 +4,6 @@
 #include <cctype>
 #include <functional>
 #include <iterator>
-#include <memory>
 #include <numeric>
 #include <stdexcept>
 #include <string>
@@ -13,13 +12,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "collectives/hosts/course.h"
 #include "collectives/hosts/hosts_engine.h"
 #include "collectives/signature.h"
 #include "gtest/gtest.h"
+#include "tests/unit/collectives/hosts/parts.h"
 #include "tests/unit/collectives/hosts/world.h"
 #include "tests/unit/collectives/reference.h"
-#include "transport/wire.h"
 
 namespace nezha {
 namespace {
@@ -258,38 +256,6 @@ TEST(Rooted, OperandsStayInTheOrderOfRanks) {
   }
 }
 
-// Runs of one operation that the test starts one by one.
-class Parts {
- public:
-  explicit Parts(World& world) : world_(world), parts_(static_cast<size_t>(world.size())) {}
-  ~Parts() {
-    for (int r = 0; r < world_.size(); ++r) end(r);
-  }
-  void end(int r) {
-    if (parts_[static_cast<size_t>(r)] == nullptr) return;
-    Progress::Guard guard(progress(r));
-    parts_[static_cast<size_t>(r)].reset();
-    progress(r).run_deferred();
-  }
-  RankRun<>& start(int r, ScheduleKind schedule, const Work& work) {
-    auto& part = parts_[static_cast<size_t>(r)];
-    part = std::make_unique<RankRun<>>(world_.rank(r), schedule, work, std::vector<Lane>{kWhole});
-    Progress::Guard guard(progress(r));
-    part->start();
-    progress(r).run_deferred();
-    return *part;
-  }
-  bool is_over(int r, Nanos within = 60 * kSecond) {
-    Progress::Guard guard(progress(r));
-    return progress(r).wait(guard, parts_[static_cast<size_t>(r)]->waiter, now() + within);
-  }
-
- private:
-  Progress& progress(int r) { return world_.rank(r).endpoint->progress(); }
-  World& world_;
-  std::vector<std::unique_ptr<RankRun<>>> parts_;
-};
-
 TEST(Barrier, NoRankLeavesBeforeTheLastHasCome) {
   for (int size = 2; size <= 9; ++size) {
     World world(size);
@@ -373,34 +339,6 @@ TEST(Rooted, ADeadRankFailsTheOthersTask) {
   }
 }
 
-// A rank can be done before others have started, unlike in an allreduce.
-TEST(Rooted, ARankMayLeaveBeforeItsReceiversStart) {
-  World world(3);
-  on_all_ranks(world, [](Rank& rank) {  // connects all ranks
-    run(rank, ScheduleKind::kDirect, {.elements = 1000, .collective = Collective::kReduce});
-  });
-  Parts parts(world);
-  const Work work{.elements = 100, .tag = 1, .collective = Collective::kReduce, .root = 0};
-  parts.start(1, ScheduleKind::kTree, work);
-  parts.start(2, ScheduleKind::kTree, work);
-  ASSERT_TRUE(parts.is_over(2));
-  parts.end(2);
-  world.kill(2);
-  // Waits until rank 0 knows that rank 2 has left.
-  Rank& root = world.rank(0);
-  const Nanos deadline = now() + 60 * kSecond;
-  for (bool linked = true; linked && now() < deadline;) {
-    Waiter tick;
-    Progress::Guard guard(root.endpoint->progress());
-    root.endpoint->progress().wait(guard, tick, now() + kMillisecond);
-    linked = root.group.channels[2]->up() != 0;
-  }
-  const RankRun<>& its = parts.start(0, ScheduleKind::kTree, work);
-  EXPECT_TRUE(parts.is_over(0));
-  EXPECT_TRUE(its.status.ok()) << its.status;
-  EXPECT_TRUE(parts.is_over(1));
-}
-
 TEST(Rooted, AFunctionThatThrowsFailsTheTask) {
   const ReduceFunction throws = [](void*, const void*, const void*, size_t) {
     throw std::runtime_error("out of luck");
@@ -425,34 +363,6 @@ TEST(Rooted, AFunctionThatThrowsFailsTheTask) {
       EXPECT_TRUE(absl::IsInternal(root->status)) << root->status;
     }
   }
-}
-
-// However late a rank is, the ranks before it hold no more partial sums than the window allows.
-TEST(Rooted, ALateRankCostsTheOthersABoundedAmountOfScratch) {
-  constexpr size_t kElements = 16 << 20;
-  World world(3);
-  Parts parts(world);
-  const Work work{.elements = kElements, .tag = 1, .collective = Collective::kReduce, .root = 2};
-  const Operation op{.collective = Collective::kReduce,
-                     .root = 2,
-                     .elements = kElements,
-                     .element_size = sizeof(float)};
-  const size_t window = course_of(op, {}, 0, 3).window;
-  ASSERT_LT(8 * window, op.bytes()) << "too little to tell";
-  parts.start(0, kChain, work);
-  parts.start(1, kChain, work);
-  const auto scratch = [&] { return world.rank(1).group.pool->bytes_in_use(); };
-  const Nanos deadline = now() + 60 * kSecond;
-  // The rest of the window is in flight, or the late rank holds it unasked.
-  const size_t begun = window - wire::kInitialCredit;
-  while (scratch() < begun && now() < deadline) parts.is_over(1, kMillisecond);
-  EXPECT_GE(scratch(), begun) << "it never begins";
-  for (int i = 0; i < 100; ++i) {  // enough time for all of it to arrive if nothing limited it
-    EXPECT_FALSE(parts.is_over(1, 2 * kMillisecond));
-    ASSERT_LE(scratch(), 3 * window);  // segments take up to twice their size
-  }
-  parts.start(2, kChain, work);
-  for (int r = 0; r < 3; ++r) EXPECT_TRUE(parts.is_over(r));
 }
 
 TEST(HostsEngine, ChoosesForOtherCollectives) {

@@ -236,6 +236,8 @@ class RankRun final : public TaskOwner {
   void freeze() {
     for (auto& task : tasks_) task->freeze();
   }
+  // The task of the first slice, which was started.
+  const Task& task() const { return *tasks_.front(); }
 
   Waiter waiter;
   absl::Status status;

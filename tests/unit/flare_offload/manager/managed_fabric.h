@@ -45,12 +45,12 @@ struct ManagedSwitch {
 
 // A rank's connection.
 struct ManagedHost {
-  ManagedHost(Stage& stage, const Address& manager)
+  ManagedHost(Stage& stage, const Address& manager, const Secret& secret = test_secret())
       : connection(stage.progress(),
                    net::Socket(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)),
-                   manager, SecureStream::Service::kManager, test_secret(), "a test",
+                   manager, SecureStream::Service::kManager, secret, "a test",
                    {.on_message = [this](const auto& text) { take(*message::parse(text)); },
-                    .on_closed = [](const absl::Status&) {}}) {}
+                    .on_closed = [this](const absl::Status&) { is_closed = true; }}) {}
   void take(const message::Message& what) {
     if (const auto* it = std::get_if<message::Granted>(&what)) granted.push_back(*it);
     if (const auto* it = std::get_if<message::Rejected>(&what)) rejected.push_back(it->reason);
@@ -61,6 +61,7 @@ struct ManagedHost {
   std::vector<message::Granted> granted;
   std::vector<std::string> rejected;
   std::vector<std::string> lost;
+  bool is_closed = false;
   SecureConnection connection;
 };
 
@@ -92,13 +93,17 @@ class ManagedFabric : public ::testing::Test {
     start_manager();
   }
   void start_manager() {
+    start_manager_alone();
+    await_switches();
+  }
+  // Does not wait for the switches.
+  void start_manager_alone() {
     manager_.reset();
     manager_ = std::make_unique<Manager>(stage_.progress(), options_, test_secret());
     do {  // the port is free, unless another process takes it meanwhile
       const net::Socket probe = *listen_at(some_port());
       address_ = *net::local_address(probe.fd());
     } while (!manager_->listen(address_).ok());
-    await_switches();
   }
   void await_switches() {
     ASSERT_TRUE(stage_.until(
@@ -134,6 +139,12 @@ class ManagedFabric : public ::testing::Test {
     return hosts;
   }
   using Hosts = std::vector<std::unique_ptr<ManagedHost>>;
+  // A rank of the job of kTwo asks.
+  std::unique_ptr<ManagedHost> ask_as(int rank, const message::Request& request) {
+    auto host = std::make_unique<ManagedHost>(stage_, address_);
+    host->send(join_of(request, rank, kTwo));
+    return host;
+  }
   bool all_granted(const Hosts& hosts) {
     return stage_.until([&] {
       return std::all_of(hosts.begin(), hosts.end(),
@@ -161,6 +172,14 @@ class ManagedFabric : public ::testing::Test {
       return false;
     });
   }
+  // Returns once the manager has handled all that the host has sent, in whose order it answers.
+  void handle_all_of(ManagedHost& host) {
+    const size_t before = host.lost.size();
+    host.send(message::Renew{.request = job(1 << 20), .size = 1, .session = 1, .streams = 1});
+    ASSERT_TRUE(stage_.until([&] { return host.lost.size() > before; }));
+    EXPECT_EQ(host.lost.back(), "the manager knows of no such session");
+    host.lost.pop_back();
+  }
   static message::Renew renewal(const message::Granted& granted, int rank, int size) {
     return {.request = granted.request,
             .rank = rank,
@@ -169,6 +188,10 @@ class ManagedFabric : public ::testing::Test {
             .streams = granted.streams,
             .group = granted.group};
   }
+
+  // The hosts of a job, and the lines that link them to one switch.
+  static inline const std::vector<std::string> kTwo{"10.9.1.1", "10.9.1.2"};
+  static constexpr const char* kTwoHosts = "host 10.9.1.1 s0\nhost 10.9.1.2 s0\n";
 
   Stage stage_;
   ManagerOptions options_;

@@ -15,9 +15,6 @@ class SessionsTest : public ManagedFabric {};
 
 // ---- Getting a session -------------------------------------------------------------------------
 
-const std::vector<std::string> kTwo{"10.9.1.1", "10.9.1.2"};
-const char* const kTwoHosts = "host 10.9.1.1 s0\nhost 10.9.1.2 s0\n";
-
 TEST_F(SessionsTest, RanksGetASessionOnceAllHaveAsked) {
   ASSERT_NO_FATAL_FAILURE(start(1, kTwoHosts));
   Hosts hosts = ask(job(1), {kTwo[0], kTwo[1]});
@@ -141,19 +138,6 @@ TEST_F(SessionsTest, ASmallSwitchGivesASmallWindowOrNone) {
   EXPECT_TRUE(says(why_rejected(ask(job(2), kTwo)), "does not hold a window of one block"));
 }
 
-TEST_F(SessionsTest, RanksThatWantDifferentSessionsGetNone) {
-  ASSERT_NO_FATAL_FAILURE(start(1, kTwoHosts));
-  Hosts hosts;
-  for (const int rank : {0, 1}) {
-    message::Join join = join_of(job(1), rank, kTwo);
-    join.streams += rank;
-    hosts.push_back(std::make_unique<ManagedHost>(stage_, address_));
-    hosts.back()->send(join);
-  }
-  EXPECT_TRUE(says(why_rejected(hosts), "asks for another session than others"));
-  EXPECT_TRUE(at(0).specs.empty());
-}
-
 TEST_F(SessionsTest, ARankThatIsLateIsNamed) {
   ASSERT_NO_FATAL_FAILURE(start(1, kTwoHosts));
   Hosts hosts;
@@ -192,55 +176,6 @@ TEST_F(SessionsTest, IsKeptAsLongAsAllRanksRenewIt) {
   EXPECT_LT(now(), end);
   EXPECT_EQ(hosts[0]->lost[0], "the lease of rank 1 has run out");
   EXPECT_TRUE(is_removed(0, granted));
-}
-
-TEST_F(SessionsTest, IsOverWhenAllRanksHaveLeft) {
-  ASSERT_NO_FATAL_FAILURE(start(1, kTwoHosts));
-  Hosts hosts = ask(job(1), kTwo);
-  ASSERT_TRUE(all_granted(hosts));
-  hosts[0]->send(message::Leave{job(1), 0});
-  for (int i = 0; i < 100; ++i) stage_.round();
-  EXPECT_EQ(at(0).service.count<message::Remove>(), 0U) << "rank 1 may need results yet";
-  hosts[1]->send(message::Leave{job(1), 1});
-  EXPECT_TRUE(is_removed(0, hosts[0]->granted[0]));
-  EXPECT_TRUE(hosts[1]->lost.empty());
-}
-
-TEST_F(SessionsTest, ALaterAttemptEndsTheEarlierOne) {
-  ASSERT_NO_FATAL_FAILURE(start(1, kTwoHosts));
-  Hosts hosts = ask(job(1, 1), kTwo);
-  ASSERT_TRUE(all_granted(hosts));
-  const Hosts again = ask(job(1, 2), kTwo);
-  ASSERT_TRUE(all_granted(again));
-  EXPECT_TRUE(says(why_lost(*hosts[1]), "ask for another session"));
-  EXPECT_TRUE(is_removed(0, hosts[0]->granted[0]));
-  EXPECT_NE(again[0]->granted[0].session, hosts[0]->granted[0].session);
-  EXPECT_NE(again[0]->granted[0].key, hosts[0]->granted[0].key);
-}
-
-TEST_F(SessionsTest, IsLostIfItsSwitchSaysSoOrHasForgottenIt) {
-  ASSERT_NO_FATAL_FAILURE(start(1, kTwoHosts));
-  Hosts hosts = ask(job(1), kTwo);
-  ASSERT_TRUE(all_granted(hosts));
-  at(0).service.peer().send(message::Expired{{hosts[0]->granted[0].session}});
-  EXPECT_EQ(why_lost(*hosts[0]), "its lease on s0 has run out");
-
-  hosts = ask(job(2), kTwo);
-  ASSERT_TRUE(all_granted(hosts));
-  const uint32_t session = hosts[0]->granted[0].session;
-  at(0).has.sessions = {session, session + 1};
-  const auto reconnect = [&] {
-    const size_t before = at(0).service.connections();
-    at(0).service.hang_up();
-    ASSERT_TRUE(stage_.until([&] { return at(0).service.connections() > before; }, kInEachRound));
-    await_switches();
-  };
-  ASSERT_NO_FATAL_FAILURE(reconnect());  // the connection broke, and the switch is as it was
-  for (int i = 0; i < 100; ++i) stage_.round();
-  EXPECT_TRUE(hosts[0]->lost.empty());
-  at(0).has.sessions = {};
-  ASSERT_NO_FATAL_FAILURE(reconnect());
-  EXPECT_EQ(why_lost(*hosts[0]), "s0 has started again");
 }
 
 TEST_F(SessionsTest, IsLostIfItsSwitchDoesNotComeBack) {
@@ -286,32 +221,6 @@ TEST_F(SessionsTest, ASessionHasAGroupIfAllItsHostsMayAndOneIsFree) {
   const Hosts third = ask(job(4), kTwo);
   ASSERT_TRUE(all_granted(third));
   EXPECT_TRUE(third[0]->granted[0].group);
-}
-
-// ---- A manager that starts again ---------------------------------------------------------------
-
-TEST_F(SessionsTest, AnotherManagerTakesOverWhatTheSwitchesHave) {
-  ASSERT_NO_FATAL_FAILURE(start(1, absl::StrCat(kTwoHosts, "multicast 239.192.5.1:7300 1\n")));
-  Hosts hosts = ask(job(1), kTwo);
-  ASSERT_TRUE(all_granted(hosts));
-  const message::Granted granted = hosts[0]->granted[0];
-  at(0).has.sessions = {granted.session, granted.session + 1};
-  hosts.clear();
-  ASSERT_NO_FATAL_FAILURE(start_manager());
-  ManagedHost one(stage_, address_);
-  one.send(renewal(granted, 0, 2));
-  ASSERT_TRUE(stage_.until([&] { return says(manager_->statistics(), job(1).job.str()); }));
-  message::Renew unknown = renewal(granted, 0, 2);
-  unknown.request = job(5);
-  unknown.session = granted.session + 2;
-  ManagedHost other(stage_, address_);
-  other.send(unknown);
-  EXPECT_EQ(why_lost(other), "the manager knows of no such session");
-  const Hosts next = ask(job(2), kTwo);
-  ASSERT_TRUE(all_granted(next));
-  EXPECT_FALSE(next[0]->granted[0].group) << "the group is taken over, too";
-  EXPECT_TRUE(one.lost.empty());
-  EXPECT_TRUE(says(why_lost(one, kInEachRound), "has run out")) << "rank 1 does not come back";
 }
 
 }  // namespace

@@ -1,77 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ranks are threads, connected by two rails of the loopback interface.
-#include <gloo/rendezvous/context.h>
-#include <gloo/rendezvous/hash_store.h>
-#include <gloo/transport/unbound_buffer.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <barrier>
-#include <chrono>
-#include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "nezha/allreduce.h"
 #include "nezha/errors.h"
 #include "nezha/gloo.h"
+#include "tests/unit/interop/gloo/gloo_ranks.h"
 #include "tests/unit/transport/recording_holder.h"
 
 namespace nezha {
 namespace {
 
-using std::chrono::milliseconds;
-using GlooContext = ::gloo::rendezvous::Context;
-
-std::shared_ptr<::gloo::transport::Device> two_rails() {
-  GlooDeviceOptions options;
-  options.rails = {"tcp:lo?rail=a", "tcp:lo?rail=b"};
-  return glooDevice(options);
-}
-
-class DeviceTest : public ::testing::Test {
- protected:
-  // Runs `work` as each of these ranks. Contexts are destroyed after all ranks are done, unless
-  // `work` destroys its own.
-  static void run(int ranks, const std::function<void(std::shared_ptr<GlooContext>&)>& work) {
-    ::gloo::rendezvous::HashStore store;
-    std::barrier all_done(ranks);
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < ranks; ++rank) {
-      threads.emplace_back([&, rank] {
-        auto device = two_rails();
-        auto context = std::make_shared<GlooContext>(rank, ranks);
-        context->setTimeout(milliseconds(20000));
-        context->connectFullMesh(store, device);
-        device.reset();
-        work(context);
-        all_done.arrive_and_wait();
-      });
-    }
-    for (auto& thread : threads) thread.join();
-  }
-
-  // Sends a word to another rank, and waits until that rank has asked for it.
-  static void send(const std::shared_ptr<GlooContext>& context, int rank, uint64_t slot,
-                   const std::string& word) {
-    std::string copy = word;
-    const auto buffer = context->createUnboundBuffer(copy.data(), copy.size());
-    buffer->send(rank, slot);
-    buffer->waitSend();
-  }
-
-  static std::string receive(const std::shared_ptr<GlooContext>& context, int rank, uint64_t slot,
-                             size_t length) {
-    std::string word(length, '.');
-    const auto buffer = context->createUnboundBuffer(word.data(), word.size());
-    buffer->recv(rank, slot);
-    buffer->waitRecv();
-    return word;
-  }
-};
+class DeviceTest : public GlooRanks {};
 
 TEST_F(DeviceTest, ABuffersMemoryIsHeldAsLongAsTheBufferLives) {
   testing::RecordingHolder holder;
@@ -131,53 +77,6 @@ TEST_F(DeviceTest, ThereIsNoOwnContextOfOneRank) {
   run(1, [](std::shared_ptr<GlooContext>& context) { EXPECT_EQ(glooContext(*context), nullptr); });
 }
 
-TEST_F(DeviceTest, ATimeoutOfGloosBreaksNezhasContextOnAllRanks) {
-  run(3, [](std::shared_ptr<GlooContext>& context) {
-    if (context->rank == 0) {
-      char byte = 0;
-      const auto buffer = context->createUnboundBuffer(&byte, 1);
-      buffer->recv(1, 0);
-      EXPECT_THROW(buffer->waitRecv(milliseconds(50)), ::gloo::IoException);
-      return;
-    }
-    float sum = 0;
-    AllreduceOptions options(glooContext(*context));
-    options.setOutput(&sum, 1);
-    try {
-      allreduce(options);
-      ADD_FAILURE() << "rank 0 was not in it";
-    } catch (const TimeoutError& error) {
-      ADD_FAILURE() << "the reason must be told before the deadline: " << error.what();
-    } catch (const ::gloo::IoException& error) {
-      EXPECT_NE(std::string(error.what()).find("Timed out waiting 50ms"), std::string::npos)
-          << error.what();
-    }
-  });
-}
-
-TEST_F(DeviceTest, ATimeoutOfNezhasFailsGloosTransfersOnAllRanks) {
-  run(3, [](std::shared_ptr<GlooContext>& context) {
-    if (context->rank == 0) {
-      float sum = 0;
-      AllreduceOptions options(glooContext(*context));
-      options.setOutput(&sum, 1);
-      options.setTimeout(milliseconds(50));
-      EXPECT_THROW(allreduce(options), TimeoutError);
-      return;
-    }
-    char byte = 0;
-    const auto buffer = context->createUnboundBuffer(&byte, 1);
-    buffer->recv(0, 0);
-    try {
-      buffer->waitRecv();
-      ADD_FAILURE() << "rank 0 has sent nothing";
-    } catch (const ::gloo::IoException& error) {
-      EXPECT_NE(std::string(error.what()).find("was not complete after 50 ms"), std::string::npos)
-          << error.what();
-    }
-  });
-}
-
 // The failed receive withdraws its tickets at the other ranks; a later receive gets the message.
 TEST_F(DeviceTest, AMessageThatIsTooLongFailsAReceiveFromAnyOfSeveral) {
   run(3, [](std::shared_ptr<GlooContext>& context) {
@@ -209,43 +108,6 @@ TEST_F(DeviceTest, AMessageThatIsTooLongFailsAReceiveFromAnyOfSeveral) {
     } catch (const ::gloo::IoException&) {  // rank 0 has given up its pair with this rank
     }
   });
-}
-
-TEST_F(DeviceTest, ARankThatIsNamedTwiceIsOneSource) {
-  run(2, [](std::shared_ptr<GlooContext>& context) {
-    if (context->rank == 1) {
-      send(context, 0, 0, "a");
-      send(context, 0, 0, "b");
-      return;
-    }
-    char byte = 0;
-    const auto buffer = context->createUnboundBuffer(&byte, 1);
-    buffer->recv({1, 1}, 0);
-    int source = -1;
-    EXPECT_TRUE(buffer->waitRecv(&source));
-    EXPECT_EQ(source, 1);
-    EXPECT_EQ(byte, 'a');
-    EXPECT_EQ(receive(context, 1, 0, 1), "b");
-  });
-}
-
-TEST_F(DeviceTest, APeerMayConnectBeforeThisRankIsToldOfIt) {
-  const auto device = two_rails();
-  const auto early = device->createContext(0, 2), late = device->createContext(1, 2);
-  for (const auto& context : {early, late}) context->setTimeout(milliseconds(20000));
-  auto& to_late = early->createPair(1);
-  auto& to_early = late->createPair(0);
-  char sent = 'm', received = 0;
-  const auto out = early->createUnboundBuffer(&sent, 1);
-  const auto in = late->createUnboundBuffer(&received, 1);
-  to_late->connect(to_early->address().bytes());
-  out->send(1, 0);
-  std::this_thread::sleep_for(milliseconds(300));  // the message has arrived; its sender is unknown
-  to_early->connect(to_late->address().bytes());
-  in->recv(0, 0);
-  EXPECT_TRUE(in->waitRecv());
-  EXPECT_EQ(received, 'm');
-  EXPECT_TRUE(out->waitSend());
 }
 
 TEST_F(DeviceTest, AChildOfForkMayDestroyWhatItHasInherited) {
