@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rails import MGMT, SHAPERS, Rail, parse_rails
+from rails import MGMT, Rail, parse_rails
 from state import check_prefix, shared_folder, unused_prefix
 from system_tools import BedError
 
@@ -20,9 +20,8 @@ class Layout:
     """N hosts with K shaped rails; `testbed --help` says what each setting means.
 
     `rails` is {NAME: "RATE"} or {NAME: "RATE@OTHER"}, `without` lists "HOST:RAIL" ports to leave
-    out, `shaper` is one of SHAPERS, `gso` and `burst` are bytes (gso None: off; burst None:
-    automatic). A testbed made without a prefix gets one of its own, so that any number of them can
-    be up at once.
+    out, `gso` and `burst` are bytes (gso None: off; burst None: automatic). A testbed made
+    without a prefix gets one of its own, so that any number of them can be up at once.
     """
 
     hosts: int
@@ -36,7 +35,6 @@ class Layout:
     mgmt: bool = False
     mtu: int = 1500
     gso: int | None = 32768
-    shaper: str = SHAPERS[0]
     burst: int | None = None
     queue_ms: float = 10
     cc: str = "cubic"
@@ -49,8 +47,6 @@ class Layout:
             raise BedError("a host has at least one rank")
         if not (self.ipv4 or self.ipv6):
             raise BedError("rails need IPv4 or IPv6 addresses")
-        if self.shaper not in SHAPERS:
-            raise BedError(f"there is no shaper '{self.shaper}' (there are {', '.join(SHAPERS)})")
         if not re.fullmatch(r"[a-z0-9_]+", self.cc):
             raise BedError(f"'{self.cc}' cannot name a congestion control")
         self._rails = parse_rails(self.rails)

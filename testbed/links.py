@@ -6,8 +6,6 @@ from __future__ import annotations
 from layout import Layout
 from rails import MGMT, MGMT_NETWORK, Rail, bits_per_second
 
-UNSHAPED = 400_000_000_000  # bits per second, where a shaper without a rate is not possible
-
 
 def bridge_lines(bed: Layout) -> list[str]:
     lines = ["link set dev lo up"]
@@ -60,37 +58,17 @@ def _gso_words(bed: Layout) -> str:
     return "gso_max_segs 1" if bed.gso is None else f"gso_max_size {bed.gso}"
 
 
-def shaper_lines(bed: Layout, device: str, rate: str, is_new: bool) -> list[str]:
-    """Gives a device its rate. Before that, a device that `is_new` gets its shaper."""
-    if bed.shaper == "htb":
-        return _htb_lines(bed, device, rate, is_new)
+def shaper_line(bed: Layout, device: str, rate: str) -> str:
     if rate == "none":
-        return [f"qdisc replace dev {device} root noqueue"]
+        return f"qdisc replace dev {device} root noqueue"
     bits = bits_per_second(rate)
     burst = bed.burst
     if burst is None:
-        # one packet; the headers of a train count, too
+        # one packet (a train's headers count, too), and the bytes that a timer 50 us late must not
+        # lose
         train = 0 if bed.gso is None else bed.gso + bed.gso // 16
-        burst = train + _least_burst(bed, bits)
-    return [
+        burst = train + bed.mtu + 100 + bits // 8 // 20000
+    return (
         f"qdisc replace dev {device} root tbf rate {bits}bit burst {burst}"
         f" latency {bed.queue_ms}ms"
-    ]
-
-
-def _htb_lines(bed: Layout, device: str, rate: str, is_new: bool) -> list[str]:
-    """A train may be larger than the burst, since htb lets it pass and then waits for longer."""
-    bits = UNSHAPED if rate == "none" else bits_per_second(rate)
-    burst = _least_burst(bed, bits) if bed.burst is None else bed.burst
-    queue = round(bits / 8 * bed.queue_ms / 1000)
-    lines = [
-        f"class replace dev {device} parent 1: classid 1:1"
-        f" htb rate {bits}bit burst {burst} cburst {burst}",
-        f"qdisc replace dev {device} parent 1:1 handle 2: bfifo limit {queue}",
-    ]
-    return [f"qdisc replace dev {device} root handle 1: htb default 1", *lines] if is_new else lines
-
-
-def _least_burst(bed: Layout, bits: int) -> int:
-    """A frame, and the bytes that are not lost if a timer is 50 us late."""
-    return bed.mtu + 100 + bits // 8 // 20000
+    )

@@ -12,7 +12,6 @@ from system_tools import BedError
 
 MGMT_NETWORK = 250  # 10.250.0.0/16 is the management network
 MAX_RAILS = 100
-SHAPERS = ["tbf", "htb"]  # the qdiscs that can give a rail its rate
 
 
 @dataclasses.dataclass(frozen=True)

@@ -31,7 +31,7 @@ from guard import Guard
 from kernel import allow_congestion_control, make_room_for_neighbours, network_settings
 from layout import Layout
 from processes import Echo, Process, end_sessions, finish
-from rails import MGMT, SHAPERS, Rail, check_rate
+from rails import MGMT, Rail, check_rate
 from state import STATE_DIR, check_prefix, hosts_file, namespaces_of, state_file, take_down
 from system_tools import BedError, check_root, check_tools, command, tool
 
@@ -119,7 +119,7 @@ class Testbed(Layout):
             self._batch("ip", name, links.host_lines(self, host))
         self._batch("ip", switch, links.switch_port_lines(self))
         everywhere = [(rail, host) for rail in self._rails for host in self.hosts_on(rail)]
-        self._shape({port: port[0].rate for port in everywhere}, is_new=True)
+        self._shape({port: port[0].rate for port in everywhere})
 
     def _set_congestion_control(self, namespaces: Sequence[str]) -> None:
         allow_congestion_control(self.cc)
@@ -293,7 +293,7 @@ class Testbed(Layout):
         self._batch("ip", self.namespace(host), [f"link del {rail}"])
         self._batch("ip", self.namespace(host), links.interface_lines(self, port, host))
         self._batch("ip", self.namespace("sw"), [links.switch_port_line(self, port, host)])
-        self._shape({(port, host): port.rate}, is_new=True)
+        self._shape({(port, host): port.rate})
 
     def loss(
         self, rail: str, percent: float, host: int | None = None, to: int | None = None
@@ -330,7 +330,7 @@ class Testbed(Layout):
         gso = "off" if self.gso is None else self.gso
         lines = [
             f"testbed {self.prefix}: {self.hosts} hosts, mtu {self.mtu}, gso {gso},"
-            f" shaper {self.shaper}, burst {self.burst or 'auto'}, queue {self.queue_ms:g} ms, cc {self.cc}"
+            f" burst {self.burst or 'auto'}, queue {self.queue_ms:g} ms, cc {self.cc}"
         ]
         switch = self._queue_lines("sw")
         queues = {host: self._queue_lines(host) for host in range(self.hosts)}
@@ -353,25 +353,23 @@ class Testbed(Layout):
         return str(json.loads(command(show))[0]["operstate"]).lower()
 
     def _queue_lines(self, host: int | str) -> dict[str, str]:
-        """Of each shaped port: its rate, or "htb", and what its queue has passed and dropped."""
+        """Of each shaped port: its rate, and what its queue has passed and dropped."""
         text = command(["tc", "-n", self.namespace(host), "-s", "-j", "qdisc", "show"])
-        lines = {}
-        for queue in json.loads(text):
-            if queue["kind"] in SHAPERS:
-                rate = queue["options"].get("rate")  # bytes per second
-                shaped = f"{rate * 8 / 1e6:g} mbit" if rate else queue["kind"]
-                passed = f"sent {queue['bytes']} B in {queue['packets']} packets"
-                lines[queue["dev"]] = f"{shaped}, {passed}, dropped {queue['drops']}"
-        return lines
+        return {
+            queue["dev"]: f"{queue['options']['rate'] * 8 / 1e6:g} mbit, sent {queue['bytes']} B"
+            f" in {queue['packets']} packets, dropped {queue['drops']}"
+            for queue in json.loads(text)
+            if queue["kind"] == "tbf"
+        }
 
-    def _shape(self, rates: Mapping[tuple[Rail, int], str], is_new: bool = False) -> None:
+    def _shape(self, rates: Mapping[tuple[Rail, int], str]) -> None:
         switch = []
         for host in range(self.hosts):
             own = []
             for (rail, port_host), rate in rates.items():
                 if port_host == host:
-                    own += links.shaper_lines(self, rail.name, rate, is_new)
-                    switch += links.shaper_lines(self, rail.port(host), rate, is_new)
+                    own.append(links.shaper_line(self, rail.name, rate))
+                    switch.append(links.shaper_line(self, rail.port(host), rate))
             if own:
                 self._batch("tc", self.namespace(host), own)
         self._batch("tc", self.namespace("sw"), switch)

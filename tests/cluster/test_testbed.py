@@ -267,17 +267,6 @@ def test_connections_are_refused(bed: Testbed) -> None:
     assert float(sink.wait_for(r"mbit (\S+)")[1]) > 0
 
 
-def test_rates_by_htb() -> None:
-    """A rate can be changed, and a renewed interface has the one that it was built with."""
-    with Testbed(hosts=2, rails={"eth0": "200mbit", "eth1": "none"}, shaper="htb") as bed:
-        bed.renew(1, "eth0")
-        assert in_band(megabits(bed, 0, 1, "eth0", 15_000_000), 200)
-        assert megabits(bed, 0, 1, "eth1", 50_000_000) > 400
-        bed.set_rate("eth0", "40mbit", host=1)
-        assert in_band(megabits(bed, 1, 0, "eth0", 3_000_000), 40)
-        assert "    up   htb, sent " in bed.status()
-
-
 def test_renewed_interface() -> None:
     """The renewed interface has another index, and is otherwise unchanged."""
     with Testbed(hosts=2, rails={"eth0": "200mbit"}, ipv6=True) as bed:

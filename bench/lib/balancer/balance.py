@@ -90,9 +90,9 @@ def settled_after(times: Sequence[float], target: float, tolerance: float) -> in
     return next(settled, None)
 
 
-def lost(times: Sequence[float], best: float) -> float:
-    """How many microseconds longer the operations took than with the best split."""
-    return sum(times) - best * len(times)
+def lost(times: Sequence[float]) -> float:
+    """How many operations more there would have been at the final speed all the time."""
+    return sum(times) / statistics.mean(tail_of(times)) - len(times)
 
 
 def tail_of(values: Sequence[Any]) -> Sequence[Any]:
@@ -157,7 +157,6 @@ class Balance:
     size: int  # bytes
     change: Change
     gso: int  # bytes
-    shaper: str
     # by mode: "trace", a file's name; "changes", for each the times when it began and when it was
     # made, in seconds of CLOCK_MONOTONIC
     runs: dict[str, dict] = dataclasses.field(default_factory=dict)
@@ -192,7 +191,7 @@ class Balance:
 
     def title(self) -> str:
         rails = " + ".join(f"{name} {rate / 1e9:g} Gbit/s" for name, rate in self.rails.items())
-        packets = f"packets of {size_text(self.gso)} by {self.shaper}"
+        packets = f"packets of {size_text(self.gso)}"
         size = size_text(self.size)
         return f"allreduce of {size}, float32 sum, {self.hosts} hosts, {rails}, {packets}"
 

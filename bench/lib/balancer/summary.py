@@ -47,7 +47,7 @@ def table(results: Balance) -> str:
 
 def _phases(results: Balance) -> list[str]:
     rail = results.change.rail
-    names = ["phase", "", "settled", "near best", "lost (ms)", "ops", "probing", "slowest op", "final"]
+    names = ["phase", "", "settled", "near best", "lost", "ops", "probing", "slowest op", "final"]
     rows = [[*names, "MB/s", "of best", f"{rail} carries", "state"]]
     for name in ("start", "changed", "back"):
         best = results.best_of(name)
@@ -66,7 +66,7 @@ def _phases(results: Balance) -> list[str]:
         "",
         "settled: how many operations it took until they were within 3% of the phase's final time; near",
         "best: until they were within 5% of the best fixed split's time; both by the medians of the next",
-        f"{WINDOW} and {FAR} operations. lost: how much longer all operations took than by the best split.",
+        f"{WINDOW} and {FAR} operations. lost: how many operations more the final speed would have done.",
         "final: the median of the last quarter. carries: the rail's part of what rank 0 sent. A change",
         f"takes {_change_time(results)} ms to make.",
     ]
@@ -80,7 +80,7 @@ def _row(results: Balance, mode: Mode, phase: Phase, best: dict | None) -> list[
         mode.label,
         NEVER if settled is None else str(settled),
         NEVER if near is None else str(near),
-        f"{lost(phase.times, best['us']) / 1e3:.0f}" if best else "-",
+        f"{lost(phase.times):.0f}",
         str(len(phase.operations)),
         str(probe_operations(phase.operations)) if mode.key in LEARNING else "-",
         f"{max(phase.times[1:]) / 1e3:.1f} ms",
