@@ -21,7 +21,7 @@ class Directory {
   // Publishes the record of `rank`. An error names the process that has published itself as `rank`
   // before, if there is one.
   virtual absl::Status publish(int rank, const Record& record) = 0;
-  // Returns an error if another process has replaced that record since.
+  // Returns an error if another record has replaced that one since.
   virtual absl::Status confirm(int rank, const Record& record) = 0;
   // Publishes that `rank` cannot join, and why. Errors are ignored.
   virtual void refuse(int rank, absl::string_view why) = 0;

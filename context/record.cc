@@ -10,6 +10,7 @@ namespace nezha {
 namespace {
 
 constexpr absl::string_view kHeader = "nezha 1";
+constexpr absl::string_view kEnd = "end";
 constexpr size_t kMaxSize = 16 << 10;
 
 absl::Status set(Record& record, absl::string_view key, absl::string_view value) {
@@ -78,6 +79,7 @@ std::string Record::encode() const {
   for (const auto& [rail, interface] : interfaces) {
     absl::StrAppend(&text, "interface ", rail, " ", interface, "\n");
   }
+  absl::StrAppend(&text, kEnd, "\n");
   return text;
 }
 
@@ -97,12 +99,15 @@ absl::StatusOr<Record> Record::decode(absl::string_view text) {
   }
   Record record;
   bool first = true;
+  bool is_whole = false;
   for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
     if (first && line != kHeader) {
       return absl::FailedPreconditionError(absl::StrCat(
           "it begins with '", line.substr(0, 40), "' and not with '", kHeader,
           "': another program, or another version of nezha, uses the same store and prefix"));
     }
+    if (line == kEnd) is_whole = true;
+    if (is_whole) break;
     if (!first) {
       const std::pair<absl::string_view, absl::string_view> pair =
           absl::StrSplit(line, absl::MaxSplits(' ', 1));
@@ -110,7 +115,8 @@ absl::StatusOr<Record> Record::decode(absl::string_view text) {
     }
     first = false;
   }
-  if (first || record.process == UniqueId()) {
+  if (!is_whole) return absl::InvalidArgumentError("its end is missing");
+  if (record.process == UniqueId()) {
     return absl::InvalidArgumentError("it names no process");
   }
   return record;

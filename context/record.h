@@ -13,7 +13,8 @@
 
 namespace nezha {
 
-// In the store a record is text: the line `nezha 1`, then lines `key value`.
+// In the store a record is text: the line `nezha 1`, then lines `key value`, then the line `end`.
+// What follows does not count: it is the rest of a longer record that was in the same file.
 struct Record {
   static constexpr absl::string_view kAlone = "alone";
   static constexpr absl::string_view kBesideOthers = "beside others";

@@ -38,8 +38,12 @@ std::string process_of(const Record& record) {
   return absl::StrCat("pid ", record.pid, " on host ", record.host);
 }
 
-// The error text if two processes have the same rank.
+// The error text if two contexts, most likely of two processes, have the same rank.
 std::string twice(int rank, const Record& other, const Record& own) {
+  if (other.process == own.process) {
+    return absl::StrCat("this process, ", process_of(own), ", has published rank ", rank,
+                        " here already, for another context. ", kAdvice);
+  }
   return absl::StrCat("rank ", rank, " is there already, as ", process_of(other), ", and ",
                       process_of(own), " is given the rank, too. ", kAdvice);
 }

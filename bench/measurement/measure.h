@@ -43,8 +43,8 @@ class Benchmark {
   // trace cannot be written.
   Benchmark(Runner& runner, const Options& options, std::vector<std::string> rails);
 
-  // Measures one size. Collective: every rank calls it. Values of all ranks are the same on every
-  // rank. Throws WrongResult and what the library throws.
+  // Measures one size. Collective: every rank calls it. Values that combine all ranks are the same
+  // on every rank; the others are this rank's own. Throws WrongResult and what the library throws.
   Measurement measure(size_t elements);
 
  private:

@@ -104,7 +104,7 @@ class FakeGroup {
     throw IoError(is_broken_ ? kGone : "the ranks wait for each other");
   }
 
-  // A rank goes.
+  // A rank takes part no more.
   void leave() {
     const std::lock_guard lock(mutex_);
     is_broken_ = true;
@@ -186,7 +186,7 @@ class FakeRunner : public Runner {
     FakeRunner& runner_;
     const Request request_;
     size_t number_ = 0;
-    float last_ = -1;  // which no result has
+    float last_ = -1;  // no result has this value
   };
 
   size_t count(uint32_t tag) {

@@ -37,7 +37,8 @@ TEST(Record, IsText) {
             "cores 6f1c:0+8\n"
             "device blue 10.0.0.1:4000\n"
             "device red [fd00::1]:4001\n"
-            "interface red eth1\n");
+            "interface red eth1\n"
+            "end\n");
   EXPECT_EQ(Record::key(12), "rank12");
 }
 
@@ -68,14 +69,23 @@ TEST(Record, OthersAreRefused) {
   EXPECT_TRUE(absl::IsFailedPrecondition(Record::decode("nezha 2\n" + good.substr(8)).status()));
   EXPECT_TRUE(absl::IsFailedPrecondition(Record::decode("hello").status()));
   EXPECT_FALSE(Record::decode("").ok());
-  EXPECT_FALSE(Record::decode("nezha 1\n").ok()) << "it names no process";
+  EXPECT_FALSE(Record::decode("nezha 1\nend\n").ok()) << "it names no process";
+  const std::string unended = good.substr(0, good.size() - std::string("end\n").size());
+  EXPECT_TRUE(absl::IsInvalidArgument(Record::decode(unended).status()));
   for (const std::string line :
        {"device blue", "device  10.0.0.1:4", "interface red",
         "device 12345678901234567890123456789012 10.0.0.1:4", "colour red", "pid -1", "pid x",
         "size 99999999999", "job 12", "process 0000000000000003000000000000000g"}) {
-    EXPECT_TRUE(absl::IsInvalidArgument(Record::decode(good + line + "\n").status())) << line;
+    EXPECT_TRUE(absl::IsInvalidArgument(Record::decode(unended + line + "\nend\n").status()))
+        << line;
   }
   EXPECT_TRUE(absl::IsInvalidArgument(Record::decode(good + std::string(20'000, '\n')).status()));
+}
+
+TEST(Record, IgnoresTheRestOfALongerOne) {
+  const auto record = Record::decode(some_record().encode() + "h1\nend\n");
+  ASSERT_TRUE(record.ok()) << record.status();
+  EXPECT_EQ(record->encode(), some_record().encode());
 }
 
 TEST(Record, GarbledOnesAreRefusedOrMakeSense) {

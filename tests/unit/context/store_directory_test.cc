@@ -164,6 +164,7 @@ TEST(StoreDirectory, SaysWhatToDoIfItWasUsed) {
   ASSERT_TRUE(publish(0).ok());
   ASSERT_TRUE(publish(1).ok());
   const absl::Status status = publish(0);
+  EXPECT_TRUE(absl::StrContains(status.message(), "has published rank 0 here already")) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), kAdvice)) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), folder.file(""))) << status;
 }
@@ -185,10 +186,15 @@ TEST(StoreDirectory, NamesBothProcessesThatAreOneRank) {
   expect_both(directory.publish(1, record_of(2, "blue", 22)));
 }
 
-// If two processes set a key at the same time, the second replaces the value of the first.
+// If two processes set a key at the same time, the second writes over the value of the first. It
+// leaves the rest of a longer value.
 class ReplacingStore final : public ::gloo::rendezvous::HashStore {
  public:
-  void set(const std::string& key, const std::vector<char>& data) override { values_[key] = data; }
+  void set(const std::string& key, const std::vector<char>& data) override {
+    std::vector<char>& value = values_[key];
+    value.resize(std::max(value.size(), data.size()));
+    std::copy(data.begin(), data.end(), value.begin());
+  }
   std::vector<char> get(const std::string& key) override { return values_.at(key); }
 
  private:
@@ -197,7 +203,7 @@ class ReplacingStore final : public ::gloo::rendezvous::HashStore {
 
 TEST(StoreDirectory, AReplacedProcessLearnsItsSuccessor) {
   StoreDirectory directory(std::make_shared<ReplacingStore>());
-  const Record red = record_of(1, "red", 11);
+  const Record red = record_of(1, "red, the longer name", 11);
   const Record blue = record_of(2, "blue", 22);
   ASSERT_TRUE(directory.publish(1, red).ok());
   EXPECT_TRUE(directory.confirm(1, red).ok());

@@ -79,7 +79,7 @@ TEST_F(RingTest, ARailThatHasComeBackIsGivenWorkAgain) {
 }
 
 TEST(Ring, ARailThatDiesInTheMiddleCostsNothing) {
-  log().set_level(spdlog::level::err);  // it is told
+  log().set_level(spdlog::level::err);  // the log warns of the lost link
   const Work work{.elements = 3 << 18, .tag = 1};
   World world(3);
   Drive drive(world);

@@ -24,8 +24,8 @@ TEST_F(ManagerLimitsTest, IgnoresWhatMakesNoSense) {
   const std::string before = manager_->statistics();
   hosts[0]->connection.send("rubbish");
   hosts[0]->send(message::Installed{granted.session});
-  hosts[0]->send(renewal(granted, 2, 3));
-  hosts[0]->send(message::Leave{job(1), 2});
+  hosts[0]->send(renewal(granted, 4095, 4096));
+  hosts[0]->send(message::Leave{job(1), 4095});
   hosts[0]->send(message::Leave{job(2), 0});
   ASSERT_NO_FATAL_FAILURE(handle_all_of(*hosts[0]));
   const FakeService::Peer& manager = at(0).service.peer();
@@ -56,6 +56,8 @@ TEST_F(ManagerLimitsTest, RefusesMoreJobsThanItCanKeep) {
 
 TEST_F(ManagerLimitsTest, TheOldestPeerThatHasNotShownTheSecretMakesWay) {
   ASSERT_NO_FATAL_FAILURE(start(1, kTwoHosts));
+  ManagedHost proven(stage_, address_);
+  ASSERT_NO_FATAL_FAILURE(handle_all_of(proven));
   std::vector<net::Socket> silent;
   for (int i = 0; i < 257; ++i) {
     silent.emplace_back(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -68,6 +70,7 @@ TEST_F(ManagerLimitsTest, TheOldestPeerThatHasNotShownTheSecretMakesWay) {
   ASSERT_TRUE(stage_.until([&] { return is_closed(0); }));
   for (int i = 0; i < 100; ++i) stage_.round();
   for (const size_t other : {1, 256}) EXPECT_FALSE(is_closed(other)) << other;
+  EXPECT_FALSE(proven.is_closed);
   EXPECT_TRUE(all_granted(ask(job(1), kTwo)));
 }
 
