@@ -107,9 +107,17 @@ Course course_of(const Operation& op, const SliceBounds& bounds, int rank, int s
       return reduce_scatter_course(*op.blocks, rank, size);
     case Collective::kAllgather:
       return allgather_course(*op.blocks, rank, size);
-    default:
-      return allreduce_course(op, bounds, rank, size);
+    case Collective::kAllreduce:
+    case Collective::kBarrier:  // No algorithm of this and the following goes around the ring.
+    case Collective::kAlltoall:
+    case Collective::kAlltoallv:
+    case Collective::kGather:
+    case Collective::kGatherv:
+    case Collective::kScatter:
+    case Collective::kScatterv:
+      break;
   }
+  return allreduce_course(op, bounds, rank, size);
 }
 
 }  // namespace nezha

@@ -132,15 +132,27 @@ std::vector<Algorithm> algorithms_of_other(const Operation& op) {
     case Collective::kGatherv:
     case Collective::kScatterv:
       return {Algorithm::kDirect};
-    default:
-      return {};
+    case Collective::kAllreduce:
+    case Collective::kBarrier:
+      break;
   }
+  return {};
+}
+
+ScheduleKind best_of_broadcast_or_reduce(int ranks, const Operation& op) {
+  if (op.reproducible) return ScheduleKind::kDirect;
+  const bool is_small = suits_tree(ranks, op.bytes());
+  if (op.commutative) return is_small ? ScheduleKind::kTree : ScheduleKind::kChain;
+  return is_small ? ScheduleKind::kOrderedTree : ScheduleKind::kDirect;
 }
 
 // Returns the best schedule for any collective but allreduce.
 ScheduleKind best_of_other(int ranks, const Operation& op) {
-  const bool is_small = suits_tree(ranks, op.bytes());
   switch (op.collective) {
+    case Collective::kAllreduce:  // `choose` does not ask for it.
+    case Collective::kBroadcast:
+    case Collective::kReduce:
+      break;
     case Collective::kBarrier:
       return ScheduleKind::kDissemination;
     case Collective::kAllgather:
@@ -151,7 +163,7 @@ ScheduleKind best_of_other(int ranks, const Operation& op) {
     case Collective::kGather:
       return gather_suits_tree(ranks, op.bytes()) ? ScheduleKind::kTree : ScheduleKind::kDirect;
     case Collective::kScatter:
-      return is_small ? ScheduleKind::kTree : ScheduleKind::kDirect;
+      return suits_tree(ranks, op.bytes()) ? ScheduleKind::kTree : ScheduleKind::kDirect;
     // Pairwise is not chosen: there a rank that is ahead sends to one that is still busy with
     // another.
     case Collective::kAlltoall:
@@ -160,11 +172,8 @@ ScheduleKind best_of_other(int ranks, const Operation& op) {
     case Collective::kGatherv:
     case Collective::kScatterv:
       return ScheduleKind::kDirect;
-    default:
-      if (op.reproducible) return ScheduleKind::kDirect;
-      if (op.commutative) return is_small ? ScheduleKind::kTree : ScheduleKind::kChain;
-      return is_small ? ScheduleKind::kOrderedTree : ScheduleKind::kDirect;
   }
+  return best_of_broadcast_or_reduce(ranks, op);
 }
 
 // Returns the schedule that carries out the algorithm for this collective.
