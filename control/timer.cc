@@ -8,12 +8,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "collectives/hosts/size_regimes.h"
 #include "transport/wire.h"
 
 namespace nezha {
 namespace {
 
-constexpr uint64_t kShort = 128 << 10;         // bytes
 constexpr Nanos kBetween = 20 * kMicrosecond;  // from one operation to the next, back to back
 constexpr double kMostLater = 4;               // times the minimum: the mean counts as no more
 constexpr Nanos kFarIdler = 4;                 // times the limit for the average rank
@@ -27,8 +27,8 @@ double robust_mean(RecycledVector<double> values) {
   return std::accumulate(first, last, 0.0) / static_cast<double>(last - first);
 }
 
-// The standard error of robust_mean(). The standard deviation of normal values is 1.5 times their
-// typical deviation; leaving out three of ten at either end raises the error by a sixth.
+// Returns the standard error of robust_mean(). The standard deviation of normal values is 1.5 times
+// their typical deviation; leaving out three of ten at either end raises the error by a sixth.
 double robust_error(RecycledVector<double> values) {
   const double mean = robust_mean(values);
   for (double& value : values) value = std::fabs(value - mean);
@@ -74,7 +74,7 @@ bool says_nothing(const Reading& reading) {
   return std::all_of(reading.lanes.begin(), reading.lanes.end(), [](Nanos t) { return t == 0; });
 }
 
-// Whether so many operations disagree about a lane that one more could change its median.
+// Returns whether so many operations disagree about a lane that one more could change its median.
 bool is_contested(const RecycledVector<Reading>& operations) {
   const size_t middle = operations.size() / 2;
   for (size_t lane = 0; lane < operations.front().lanes.size(); ++lane) {
@@ -138,7 +138,7 @@ void Timer::join(Operation& operation, const Reading& reading) const {
   }
 }
 
-// The result for an operation of which all ranks' readings have come.
+// Returns the result for an operation of which all ranks' readings have come.
 Reading Timer::joined(Operation& operation) const {
   Reading joined = std::move(operation.shortest);
   const Nanos took = operation.took;
@@ -150,7 +150,7 @@ Reading Timer::joined(Operation& operation) const {
       std::clamp(static_cast<double>(took) / static_cast<double>(slowest), 1.0, kMostLater);
   for (size_t lane = 0; lane < lanes_; ++lane) {
     Nanos& time = joined.lanes[lane];
-    const bool is_short = joined.bytes < kShort;
+    const bool is_short = joined.bytes < SizeRegimes::kLaneMeans;
     const auto scaled = std::llround(more * static_cast<double>(time));
     time = std::max(time, is_short ? operation.means[lane] : Nanos{scaled});
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rails of several connections. Each connection keeps one core busy at each end. A core moves some
-// 12 Gbit/s through it in both directions while it sums (docs/performance.md).
+// Rails of several connections. Each connection keeps one core busy at each end. A fast NIC gets
+// several, because a core that also sums can serve one connection up to a certain rate only
+// (kOfStream in streams.cc).
 #pragma once
 
 #include <string>

@@ -11,18 +11,13 @@
 namespace nezha {
 namespace {
 
-// The sizes at which the algorithms cross were measured with nezha-bench in the testbed: 2 to 12
-// ranks over one rail and two rails of 1 Gbit/s (up to 4 ranks), 500 and 200 Mbit/s (so that the
-// cores were not the limit), algorithms in turn, medians of three to five runs. At 16 KiB recursive
-// doubling took 0.6 to 1.1 times as long as halving-doubling, at 32 KiB 0.9 to 1.4 times
-// (SizeRegimes::kFewestRounds).
+// The sizes at which one algorithm becomes faster than another were measured in the testbed
+// (docs/performance.md).
 
-// From this size on, the fewest bytes matter most, pipelined. Below it, halving-doubling has fewer
-// rounds. With 2, 4 and 8 ranks, by slices and over one rail, it is better up to this size (by
-// stripes over unequal rails it takes up to a seventh longer). With other numbers of ranks it sends
-// twice as much, because of folding, and takes longer than the ring from 32 KiB on with 3, 5 and 6
-// ranks, and from 64 KiB on with 7 to 12. With 6 to 12 ranks, bcube was better than both by a fifth
-// about where they cross.
+// From this size on, the ring is faster than halving-doubling, because it sends the fewest bytes
+// and passes them on as they arrive. Below it, halving-doubling is faster, because it has fewer
+// rounds. If the number of ranks is no power of two, halving-doubling sends twice as much, because
+// of folding, so the ring is faster from a smaller size on.
 size_t ring_from(int ranks) {
   const auto n = static_cast<size_t>(ranks);
   const size_t from = std::bit_ceil(n * (5 << 10));
@@ -35,8 +30,6 @@ Algorithm best_algorithm(int ranks, size_t bytes, bool over_tree) {
   if (bytes < SizeRegimes::kFewestRounds) return Algorithm::kRecursiveDoubling;
   if (bytes < ring_from(ranks)) return Algorithm::kHalvingDoubling;
   if (!over_tree) return Algorithm::kRing;
-  // Over the tree, 8 and 64 MiB took 0.95 to 1.3 times as long as over the ring: 3 ranks by direct,
-  // 4 ranks by halving-doubling, on a busy machine.
   const bool is_power_of_two = std::has_single_bit(static_cast<unsigned>(ranks));
   return is_power_of_two ? Algorithm::kHalvingDoubling : Algorithm::kDirect;
 }
@@ -77,9 +70,7 @@ bool sums_over_tree(Algorithm algorithm) {
 // A message of S bytes takes a + S/B. A tree sends it ceil(log2(n)) times, one after the other. The
 // ring sends it once, behind n-2 first segments of s bytes: ceil(log2(n)) (a + S/B) against (n-1) a
 // + (n-2) s/B + S/B. They cross where S (ceil(log2(n)) - 1) is about (n-2) c, where c = s + aB.
-// Measured crossings: 16 to 32 KiB with 3 ranks, 16 to 24 KiB with 4, and 20 (broadcast) to 36 KiB
-// (reduce) with 8. With 2 ranks the two are alike. (nezha-bench in the testbed, a barrier before
-// each operation, two rails of 1 Gbit/s; medians of five runs.)
+// c was measured (docs/performance.md). With 2 ranks the two are alike.
 bool suits_tree(int ranks, size_t bytes) {
   constexpr size_t kHop = 20 << 10;
   const int hops = std::max(ranks - 2, 1);

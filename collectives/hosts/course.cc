@@ -108,7 +108,9 @@ Course course_of(const Operation& op, const SliceBounds& bounds, int rank, int s
     case Collective::kAllgather:
       return allgather_course(*op.blocks, rank, size);
     case Collective::kAllreduce:
-    case Collective::kBarrier:  // No algorithm of this and the following goes around the ring.
+    // The collectives from here on have no algorithm that goes around the ring, so nobody asks for
+    // their courses.
+    case Collective::kBarrier:
     case Collective::kAlltoall:
     case Collective::kAlltoallv:
     case Collective::kGather:

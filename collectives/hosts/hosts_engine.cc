@@ -139,6 +139,7 @@ std::vector<Algorithm> algorithms_of_other(const Operation& op) {
   return {};
 }
 
+// Returns the best schedule for a broadcast or a reduce.
 ScheduleKind best_of_broadcast_or_reduce(int ranks, const Operation& op) {
   if (op.reproducible) return ScheduleKind::kDirect;
   const bool is_small = suits_tree(ranks, op.bytes());
@@ -149,7 +150,7 @@ ScheduleKind best_of_broadcast_or_reduce(int ranks, const Operation& op) {
 // Returns the best schedule for any collective but allreduce.
 ScheduleKind best_of_other(int ranks, const Operation& op) {
   switch (op.collective) {
-    case Collective::kAllreduce:  // `choose` does not ask for it.
+    case Collective::kAllreduce:  // HostsEngine::choose handles allreduces itself.
     case Collective::kBroadcast:
     case Collective::kReduce:
       break;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sizes of allreduces, in bytes, at which something changes: how they are carried out, divided
-// or measured.
+// or measured. The sizes that depend on the number of ranks are in choice.cc.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +23,9 @@ struct SizeRegimes {
   static constexpr size_t kFewestRounds = 32 << 10;
   // Below this size the network decides which of two algorithms is faster, so both are tried.
   static constexpr size_t kOneAlgorithm = 128 << 10;
+  // If ranks begin an allreduce as soon as the one before is over, the balancer's timer takes the
+  // mean over the ranks for a lane's time in a shorter one. In a longer one it scales the minimum.
+  static constexpr size_t kLaneMeans = 128 << 10;
   // From this size on allreduces use stripes, which follow a change within an operation, or one
   // rail.
   static constexpr size_t kWhole = 8 << 20;

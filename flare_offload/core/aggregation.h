@@ -49,10 +49,8 @@ class SingleBuffer final : public Aggregation {
 // The paper's "multiple buffers": child i's contributions go to buffer i mod B, and the buffers are
 // combined at the end. So B cores can work on one block without waiting for each other, which is
 // the reason for the paper's choice by size. In nezha-switch one core does all of a block, and
-// there a single buffer is best at almost all sizes. For contributions of 64, 1440 and 8936 bytes
-// from 4 to 64 children it takes 12-15, 38-39 and 167-206 ns a contribution; two buffers take
-// 13-18, 43-47 and 201-225 ns, four 14-19, 44-58 and 219-267 ns, and a tree 19-26, 56-78 and
-// 201-847 ns. So a session has a single buffer unless told otherwise.
+// there a single buffer is best at almost all sizes (docs/performance.md). So a session has a
+// single buffer unless told otherwise.
 class MultiBuffer final : public Aggregation {
  public:
   // `memory` holds `buffers` buffers, 1 to kMaxChildren, one after the other.

@@ -18,10 +18,9 @@
 // every host sends the lowest block that the switch waits for once it has the results of the blocks
 // before.
 //
-// All hosts send in one order, unless they are told to stagger. Flare's staggered sending gains
-// nothing where one core does all of a block: when each host began at a place of its own in groups
-// of 32 or 64 blocks, operations of 8 and 64 MiB with 4 and 8 hosts took 0.98 to 1.03 times as
-// long, and hosts up to 1.14 times the CPU time.
+// All hosts send in one order, unless they are told to stagger. Flare's staggered sending, in which
+// each host begins at a place of its own, gains nothing where one core does all of a block
+// (docs/performance.md).
 //
 // The other end is slot_table.h, which explains why nothing is lost or counted twice.
 #pragma once

@@ -8,8 +8,8 @@
 // Cryptography, chapter 7). It needs no nonces: GMAC by itself reveals its key when a nonce
 // repeats, as one would after any sender's restart, but here nobody sees GMAC's output. Two of q
 // frames of n bytes collide with a probability below q^2 n / 2^132: a session of 2^31 blocks with
-// 64 children sends fewer than 2^40 frames, so 2^-39 at kMaxPayload. HMAC-SHA-256, which this
-// replaces, takes 2.2 times as long for a frame of 1472 bytes and was 46% of a busy switch's time.
+// 64 children sends fewer than 2^40 frames, so 2^-39 at kMaxPayload. HMAC-SHA-256
+// takes more than twice as long (docs/performance.md).
 //
 // A key belongs to one switch and its children, for one installation of a session. A switch that
 // restarts needs a new key, because it has forgotten what was sent before. Whoever lacks the key
