@@ -28,7 +28,7 @@ class Buffer {
 
   void reset();
   std::byte* data() const { return data_; }
-  size_t size() const { return size_; }  // as asked for
+  size_t size() const { return size_; }  // the size that was asked for
   explicit operator bool() const { return data_ != nullptr; }
 
  private:
@@ -40,7 +40,7 @@ class Buffer {
   size_t size_ = 0;
 };
 
-// Thread-safe.
+// A pool of memory for buffers. It is thread-safe.
 class BufferPool {
  public:
   // A listener is told of the memory that the pool has from the allocator, in use or idle: after it
@@ -72,7 +72,7 @@ class BufferPool {
 
   const Listener listener_{};
   mutable std::mutex mutex_;
-  std::array<std::vector<std::byte*>, 64> idle_;  // by log2 of the size
+  std::array<std::vector<std::byte*>, 64> idle_;  // indexed by log2 of the size
   size_t idle_bytes_ = 0;
   size_t bytes_in_use_ = 0;
 };

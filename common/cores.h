@@ -24,11 +24,11 @@ struct Cores {
 // A process's part in its cores.
 struct CoreShare {
   double cores = 0;
-  int ranks = 1;         // that share the cores, including this one
+  int ranks = 1;         // how many share the cores, including this one
   bool is_known = true;  // if false, there may be fewer ranks
 };
 
-// `proc` is the folder with the kernel's files on processes.
+// In these functions, `proc` is the folder with the kernel's files on processes.
 
 // Returns the tightest limit that the cgroup of this process or one above it sets; none if none
 // does.

@@ -15,7 +15,7 @@ std::atomic<uint64_t> generation{0};
 // Locked while a process forks, so that a child finds the descriptors in a consistent state.
 struct Descriptors {
   std::mutex mutex;
-  std::vector<bool> ours;  // by descriptor
+  std::vector<bool> ours;  // indexed by descriptor
 };
 
 Descriptors& descriptors() {

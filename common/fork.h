@@ -31,7 +31,7 @@ void close_ours(int fd);
 // Undoes close_in_children(), before other code closes the descriptor.
 void leave_in_children(int fd);
 
-// Holds one T for each process, made on first use and never destroyed. For static variables.
+// Holds one T for each process, made on first use and never destroyed. It is for static variables.
 template <typename T>
 class PerProcess {
  public:

@@ -13,7 +13,7 @@
 
 namespace nezha {
 
-// If an allocation fails, frees the reserve and tries again.
+// An allocator that frees the reserve and tries again if an allocation fails.
 template <typename T>
 struct ReserveAllocator {
   using value_type = T;  // NOLINT(readability-identifier-naming): as allocators name it

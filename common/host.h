@@ -8,8 +8,8 @@ namespace nezha {
 
 std::string host_name();
 
-// "pid 4242 on host node7". A text that goes to other ranks cannot say "this process": the readers
-// would take that for their own.
+// Returns a text such as "pid 4242 on host node7". A text that goes to other ranks cannot say "this
+// process": the readers would take that for their own.
 std::string process_name();
 
 }  // namespace nezha

@@ -40,13 +40,13 @@ class IntervalSet {
     return next != intervals_.begin() && std::prev(next)->end > value;
   }
 
-  // Whether all of [begin, end) is in the set.
+  // Returns whether all of [begin, end) is in the set.
   bool contains(uint64_t begin, uint64_t end) const {
     const auto next = after(begin);
     return begin >= end || (next != intervals_.begin() && std::prev(next)->end >= end);
   }
 
-  // Whether a part of [begin, end) is in the set.
+  // Returns whether a part of [begin, end) is in the set.
   bool intersects(uint64_t begin, uint64_t end) const {
     if (begin >= end) return false;
     const auto next = after(begin);
@@ -63,7 +63,7 @@ class IntervalSet {
   };
   using Intervals = absl::InlinedVector<Interval, 8, RecyclingAllocator<Interval>>;
 
-  // The first interval that begins after `value`.
+  // Returns the first interval that begins after `value`.
   template <typename Self>
   static auto after(Self& intervals, uint64_t value) {
     return std::upper_bound(intervals.begin(), intervals.end(), value,

@@ -24,8 +24,8 @@ struct Launcher {
   const char* attempt;  // tells runs of one job apart
 };
 
-// In order of precedence: a launcher that another one may start comes before the other one. RANK
-// alone is no launcher's mark, because too many programs use that name.
+// The launchers are in order of precedence: a launcher that another one may start comes before the
+// other one. RANK alone is no launcher's mark, because too many programs use that name.
 constexpr Launcher kLaunchers[] = {
     {"torchrun", "WORLD_SIZE", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
      "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"},

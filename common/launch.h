@@ -9,7 +9,8 @@
 
 namespace nezha {
 
-// launchEnvironment() without exceptions. An error names the variables that are wrong.
+// Does what launchEnvironment() does, without exceptions. An error names the variables that are
+// wrong.
 absl::StatusOr<LaunchEnvironment> read_launch_environment();
 
 // Replaces a rank or a size of -1 (ContextOptions::kFromEnvironment) by the environment's, and

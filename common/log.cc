@@ -175,7 +175,8 @@ class Sink final : public spdlog::sinks::base_sink<std::mutex> {
 
 struct Log {
   std::shared_ptr<Speakers> speakers = std::make_shared<Speakers>();
-  // Not registered with spdlog: the program that links nezha may have a "nezha" logger of its own.
+  // The logger is not registered with spdlog: the program that links nezha may have a "nezha"
+  // logger of its own.
   spdlog::logger logger{kOfProcess, std::make_shared<Sink>(speakers)};
 
   Log() {

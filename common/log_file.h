@@ -23,7 +23,7 @@ class LogFileName {
   static std::string expand(absl::string_view pattern, int rank);
 };
 
-// Not thread-safe.
+// A file that is open for appending, or none. The class is not thread-safe.
 class LogFile {
  public:
   LogFile() = default;

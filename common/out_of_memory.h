@@ -27,8 +27,8 @@ void keep_reserve();
 // Gives it back to the allocator.
 void free_reserve() noexcept;
 
-// Called in a catch block: returns what was caught, as an error, and frees the reserve. If there is
-// no memory for the error's text, the error has none.
+// Returns what was caught, as an error, and frees the reserve. Is called in a catch block. If there
+// is no memory for the error's text, the error has none.
 absl::Status caught_status() noexcept;
 
 }  // namespace nezha

@@ -12,8 +12,8 @@
 
 namespace nezha {
 
-// Like operator new and operator delete, which they use for more than a few KiB. Blocks of similar
-// sizes are interchangeable, and the total that is kept is bounded.
+// These work like operator new and operator delete, which they use for more than a few KiB. Blocks
+// of similar sizes are interchangeable, and the total that is kept is bounded.
 void* take_recycled(size_t bytes);
 void recycle(void* memory, size_t bytes) noexcept;
 

@@ -14,8 +14,8 @@
 
 namespace nezha {
 
-// Like absl::ErrnoToStatus(), but if the process or the machine has run out of something, the
-// status is ResourceExhausted and says which limit to raise.
+// Does what absl::ErrnoToStatus() does, but if the process or the machine has run out of something,
+// the status is ResourceExhausted and says which limit to raise.
 absl::Status system_error(int error, absl::string_view what);
 
 // Returns text to add to the error of a library that does not say why it cannot open a file:

@@ -9,8 +9,8 @@
 
 namespace nezha {
 
-// Not thread-safe. An object comes back in the state in which it was put back: its next user must
-// set it up.
+// Keeps objects until they are used again. The class is not thread-safe. An object comes back in
+// the state in which it was put back: its next user must set it up.
 template <typename T>
 class Spares {
  public:

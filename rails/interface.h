@@ -18,7 +18,7 @@ struct InterfaceAddress {
 
   int bits() const { return is_ipv6 ? 128 : 32; }
   bool is_link_local() const;
-  InterfaceAddress subnet() const;  // without the host's bits
+  InterfaceAddress subnet() const;  // the address without the host's bits
   std::string str() const;          // 10.0.0.1/16, fd00::1/64
 
   auto operator<=>(const InterfaceAddress&) const = default;
@@ -36,8 +36,8 @@ struct Interface {
   int master = 0;         // the index of the bridge, bond, ... that this is a port of; 0: no port
   std::string port_kind;  // the master's kind
   int lower = 0;          // the index of the device below a VLAN, ... in this namespace; 0: none
-  // Without addresses that another host has. A device takes the first one of the kind that it
-  // wants.
+  // The addresses, without those that another host has. A device takes the first one of the kind
+  // that it wants.
   std::vector<InterfaceAddress> addresses;
   int mtu = 0;         // bytes
   int speed = 0;       // Mbit/s, from the driver; 0: unknown

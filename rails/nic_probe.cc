@@ -117,7 +117,7 @@ int read_number(const fs::path& file, int otherwise) {
   return absl::SimpleAtoi(read_file(file).value_or(""), &number) ? number : otherwise;
 }
 
-// 0000:3b:00.1
+// Returns whether the name is a PCI address, such as 0000:3b:00.1.
 bool is_pci_address(absl::string_view name) {
   return name.size() >= 12 && name[name.size() - 2] == '.' && name[name.size() - 5] == ':' &&
          name[name.size() - 8] == ':';

@@ -38,8 +38,8 @@ const Kind* find_kind(absl::string_view name) {
   return found == std::end(kKinds) ? nullptr : found;
 }
 
-// The end of a cable made by software. On a host it leads to a container; in a container it takes
-// the place of a NIC.
+// Returns whether the interface is the end of a cable made by software. On a host such a cable
+// leads to a container; in a container it takes the place of a NIC.
 bool is_virtual_cable(const Interface& interface) {
   return interface.kind == "veth" || interface.kind == "netkit";
 }
@@ -54,7 +54,7 @@ bool named_before(const std::string& a, const std::string& b) {
   return std::make_pair(a.size(), a) < std::make_pair(b.size(), b);
 }
 
-// The address that a tcp device on this interface has (net::choose_address), or null.
+// Returns the address that a tcp device on this interface has (net::choose_address), or null.
 const InterfaceAddress* address_of(const Interface& interface) {
   const InterfaceAddress* best = nullptr;
   const auto rank = [](const InterfaceAddress& address) {
@@ -190,7 +190,7 @@ class Selector {
     return candidate.number == 1 ? subnet : absl::StrCat(subnet, "#", candidate.number);
   }
 
-  // The sort key for the order of the rails.
+  // Returns the sort key for the order of the rails.
   static auto place(const Candidate& candidate) {
     const std::string& name = candidate.interface.name;
     return std::make_tuple(candidate.number == 0, candidate.subnet, candidate.number, name.size(),
@@ -302,7 +302,7 @@ class Selector {
 
   const std::set<int>& near_nodes_;
   const std::vector<std::string>& unwanted_;
-  std::vector<Candidate> candidates_;  // by name
+  std::vector<Candidate> candidates_;  // sorted by name
 };
 
 }  // namespace

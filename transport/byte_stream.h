@@ -20,7 +20,7 @@ class ByteStream {
   ByteStream(const ByteStream&) = delete;
   ByteStream& operator=(const ByteStream&) = delete;
 
-  // The descriptor by which epoll(7) tells when the stream can be read or written.
+  // Returns the descriptor by which epoll(7) tells when the stream can be read or written.
   virtual int fd() const = 0;
 
   // Both work as readv(2) and writev(2) do on a descriptor that does not block, errno included.
@@ -35,10 +35,10 @@ class ByteStream {
   // When the stream is destroyed, what the peer's machine has not got yet is thrown away.
   virtual void abandon() = 0;
 
-  // Bytes that were sent and that the peer's machine has not confirmed.
+  // Returns how many bytes were sent and are not confirmed by the peer's machine.
   virtual uint64_t queued() const = 0;
   virtual size_t largest_packet() const = 0;
-  // As Link::health, without `delivered` and `moved`, which FramedLink knows.
+  // Returns what Link::health does, without `delivered` and `moved`, which FramedLink knows.
   virtual Link::Health health() const = 0;
 };
 

@@ -50,7 +50,7 @@ class Channel final : LinkOwner {
   // breaks.
   void join(const UniqueId& job) { news_.enter(job); }
 
-  // Sending and receiving; see Outbox and Inbox.
+  // These send and receive; see Outbox and Inbox.
   OutMessage* open(const wire::MessageInfo& info, const Route& route, Sender* sender);
   void announce(OutMessage& message);
   void push(OutMessage& message, uint64_t offset, const std::byte* data, size_t length,
@@ -87,58 +87,60 @@ class Channel final : LinkOwner {
   void shut_down() {
     ports_.for_each([](Port& port) { port.shut_down(); });
   }
-  // Fails the channel, and from here on no link reads or writes anybody's memory. For use when
-  // there is no memory to fail in good order.
+  // Fails the channel, and from here on no link reads or writes anybody's memory. It is for use
+  // when there is no memory to fail in good order.
   void stop(const absl::Status& why) noexcept;
 
-  // The state of each rail, and why there is no link on it, for errors.
+  // Returns the state of each rail, and why there is no link on it, for errors.
   std::string describe() const { return reach_.describe(); }
-  // The rails that the peer has, and that have had no link for long although one was wanted.
+  // Returns the rails that the peer has, and that have had no link for long although one was
+  // wanted.
   RailMask long_missing() const { return ports_.long_missing(); }
-  // Since when a rail that the peer has has had no link although one is wanted. 0: there is a link,
-  // or there has never been one and it has not been missing for long.
+  // Returns since when a rail that the peer has has had no link although one is wanted. Returns 0
+  // if there is a link, or if there has never been one and it has not been missing for long.
   Nanos missing_since(Rail rail) const;
-  // The peer's name, and the reason that there is no link on the rail.
+  // Returns the peer's name, and the reason that there is no link on the rail.
   std::string why_missing(Rail rail);
-  // Whether there is a link on the rail and it is lossy.
+  // Returns whether there is a link on the rail and it is lossy.
   bool is_lossy(Rail rail) const {
     const Port* port = ports_.find(rail);
     return port != nullptr && port->is_lossy();
   }
-  // Whether somebody waits for the peer and either no rail reaches it or all rails lose what is
-  // sent, though the peer's machine is there.
+  // Returns whether somebody waits for the peer and either no rail reaches it or all rails lose
+  // what is sent, though the peer's machine is there.
   bool is_cut_off() const { return in_use() && reach_.is_cut_off(); }
-  // Whether somebody waits for the peer, which is connected but has not answered by any link for a
-  // while, though no path is known to be at fault.
+  // Returns whether somebody waits for the peer, which is connected but has not answered by any
+  // link for a while, though no path is known to be at fault.
   bool is_silent() const { return in_use() && reach_.is_silent(); }
 
-  // Whether the peer has closed that context; left_error() says so.
+  // Returns whether the peer has closed that context; left_error() says so.
   bool has_left(uint64_t context) const { return news_.has_left(context); }
-  // Whether the peer has closed that context, or has said goodbye. A goodbye alone fails nothing:
-  // messages may still be on their way by other links.
+  // Returns whether the peer has closed that context, or has said goodbye. A goodbye alone fails
+  // nothing: messages may still be on their way by other links.
   bool has_left_in_order(uint64_t context) const {
     return news_.has_peer_left() || has_left(context);
   }
   absl::Status left_error() const { return news_.left_error(); }
   bool failed() const { return !failure_.ok(); }
-  // Whether the peer is gone, cannot be reached any more, or has left that context.
+  // Returns whether the peer is gone, cannot be reached any more, or has left that context.
   bool is_peer_lost(const UniqueId& job) const {
     return (failed() && !is_stopped_) || has_left(job.low);
   }
-  // Whether the peer is gone or cannot be reached any more, and has not left in good order.
+  // Returns whether the peer is gone or cannot be reached any more, and has not left in good order.
   bool is_peer_dead() const {
     if (news_.has_peer_left()) return false;
     return failed() ? !is_stopped_ : reach_.is_shown_dead(now());
   }
   const absl::Status& failure() const { return failure_; }
   RailMask up() const { return scheduler_.up(); }
-  // Bytes per second of all these rails together, as far as they are learned. The rails are up.
+  // Returns the bytes per second of all these rails together, as far as they are learned. The rails
+  // are up.
   double rate(RailMask rails) const {
     double rate = 0;
     for_each_rail(rails, [&](Rail rail) { rate += scheduler_.learned_rate(rail); });
     return rate;
   }
-  // The rails that are up and not lossy, or all that are up if there are no others.
+  // Returns the rails that are up and not lossy, or all that are up if there are no others.
   RailMask preferred() const { return scheduler_.preferred(up()); }
   // Equals the peer's `consumed` when nothing is under way or held.
   uint64_t charged() const { return outbox_.charged(); }
@@ -160,11 +162,11 @@ class Channel final : LinkOwner {
   void on_failed(Link& link, const absl::Status& why) override;
   uint64_t credit() const override { return inbox_.credit(); }
 
-  // Whether the links must be looked after.
+  // Returns whether the links must be looked after.
   bool wanted() const { return (reach_.is_lost() && news_.has_open()) || in_use(); }
   bool in_use() const { return outbox_.wanted() || inbox_.wanted() || outbox_.pending(); }
-  // Whether a missing link is a fault: this process has addresses of the peer, neither of them is
-  // about to end, and a context is well.
+  // Returns whether a missing link is a fault: this process has addresses of the peer, neither of
+  // them is about to end, and a context is well.
   bool is_missed() const { return contact_.has_addresses() && !failed() && news_.has_future(); }
   void need_links();
   void connect(Port& port);

@@ -34,7 +34,7 @@ class ChannelOwner {
   virtual void on_peer_gone(const UniqueId& job, const absl::Status& why) = 0;
   // A link on that rail may be dead, and so may the links to other peers.
   virtual void on_suspicion(Rail rail) = 0;
-  // The contexts of this process that broke lately. Whoever connects is told of them.
+  // Returns the contexts of this process that broke lately. Whoever connects is told of them.
   virtual const std::deque<wire::Abort>& aborts() const = 0;
 
  protected:

@@ -13,7 +13,7 @@ namespace nezha {
 
 class Contact {
  public:
-  using ByRail = std::map<std::string, std::string>;  // by this end's names of the rails
+  using ByRail = std::map<std::string, std::string>;  // keyed by this end's names of the rails
 
   Contact(const UniqueId& process, const UniqueId& peer)
       : process_(process), peer_(peer), description_(absl::StrCat("process ", peer.str())) {}
@@ -35,12 +35,12 @@ class Contact {
   const std::string& description() const { return description_; }
   bool is_described() const { return is_described_; }
   bool has_addresses() const { return !addresses_.empty(); }
-  // Where the peer's device on that rail is; null: it has none, as far as is known.
+  // Returns where the peer's device on that rail is; null if it has none, as far as is known.
   const std::string* address(const std::string& rail) const {
     const auto found = addresses_.find(rail);
     return found == addresses_.end() ? nullptr : &found->second;
   }
-  // What the peer calls the rail.
+  // Returns what the peer calls the rail.
   const std::string& peer_name(const std::string& rail) const {
     const auto found = peer_names_.find(rail);
     return found == peer_names_.end() ? rail : found->second;

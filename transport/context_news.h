@@ -19,7 +19,7 @@
 
 namespace nezha {
 
-// Under Progress's lock.
+// Exchanges the news. All calls are made under Progress's lock.
 class ContextNews {
  public:
   ContextNews(ChannelOwner& owner, const Contact& contact, Ports& ports, const Outbox& outbox,
@@ -37,7 +37,7 @@ class ContextNews {
   void end_closed();
   // This process leaves all contexts.
   void say_goodbye();
-  // Tells the peer, if it is in the context, too.
+  // Tells the peer that a context is broken, if the peer is in it, too.
   void send_abort(const wire::Abort& abort);
   void send_roll_call(const wire::RollCall& call);
 
@@ -52,31 +52,31 @@ class ContextNews {
   // Handles a frame whose type is news of contexts.
   void on_frame(wire::FrameType type, absl::Span<const std::byte> body);
 
-  // What was sent by a link that died may have been lost, and a peer that connects has heard
-  // nothing yet.
+  // Tells the peer again, since what was sent by a link that died may have been lost, and a peer
+  // that connects has heard nothing yet.
   void link_up(Link& link);
   void link_down();
 
   // ---- What is known
 
   bool contains(const UniqueId& job) const { return shared_.contains(job); }
-  // A context to connect for, another one at each turn; null: there is none.
+  // Returns a context to connect for, another one at each turn; null if there is none.
   const UniqueId* next(uint32_t turn) const { return shared_.next(turn); }
-  // The contexts that neither has closed.
+  // Returns the contexts that neither has closed.
   std::vector<UniqueId> open() const { return shared_.open(); }
   bool has_open() const {
     return shared_.has_open([](const UniqueId&) { return true; });
   }
-  // Whether one of the open contexts is well, and neither process leaves.
+  // Returns whether one of the open contexts is well, and neither process leaves.
   bool has_future() const;
-  // Whether the peer has yet to acknowledge what was sent for a context that is well.
+  // Returns whether the peer has yet to acknowledge what was sent for a context that is well.
   bool is_any_pending() const {
     return outbox_.pending_of([this](uint64_t context) { return !is_broken(context); });
   }
   bool has_left(uint64_t context) const { return shared_.has_left(context); }
   // The peer has left all contexts.
   bool has_peer_left() const { return has_peer_left_; }
-  // The error that says that the peer has left.
+  // Returns the error that says that the peer has left.
   absl::Status left_error() const;
   // If the peer has left the context, those who wait for its messages fail once the events at hand
   // are handled.

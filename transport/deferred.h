@@ -9,7 +9,8 @@
 
 namespace nezha {
 
-// Under Progress's lock, as is the work. The object has to live until what was deferred has run.
+// Defers one kind of work. All calls are made under Progress's lock, and the work runs under it.
+// The object has to live until what was deferred has run.
 class Deferred {
  public:
   Deferred(Progress& progress, std::function<void()> work)

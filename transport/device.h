@@ -22,7 +22,8 @@ namespace nezha {
 class Acceptor {
  public:
   virtual wire::Welcome on_hello(Rail rail, const wire::Hello& hello) = 0;
-  // The link of a connection that on_hello accepted. The peer was told, maybe some seconds ago.
+  // Takes the link of a connection that on_hello accepted. The peer was told, maybe some seconds
+  // ago.
   virtual void on_accepted(Rail rail, const wire::Hello& hello, std::unique_ptr<Link> link) = 0;
   // The device can carry nothing any more, for the reason `why`, or it can again. The acceptor's
   // channels give up the links on it.
@@ -32,7 +33,7 @@ class Acceptor {
   ~Acceptor() = default;
 };
 
-// What a rail has carried; see RailStats. Written under Progress's lock.
+// What a rail has carried; see RailStats. It is written under Progress's lock.
 struct RailCounters {
   uint64_t bytes_sent = 0;
   uint64_t bytes_received = 0;
@@ -70,19 +71,21 @@ class Device {
   using Connected =
       std::function<void(absl::StatusOr<std::unique_ptr<Link>> link, uint32_t generation)>;
 
-  // Under Progress's lock. `done` is called once, later; never from inside of this call.
+  // Connects to the device at that address. Is called under Progress's lock. `done` is called once,
+  // later, and never from inside of this call.
   virtual std::unique_ptr<Attempt> connect(absl::string_view address, const wire::Hello& hello,
                                            Connected done) = 0;
 
   // An error says why no connection to that address can ever be made.
   virtual absl::Status can_reach(absl::string_view /*address*/) const { return absl::OkStatus(); }
-  // How others reach this device now, for the record that the rank publishes. No spaces.
+  // Returns how others reach this device now, for the record that the rank publishes. The text has
+  // no spaces.
   virtual std::string address() const = 0;
-  // Whether the device can carry anything now, as far as the kernel knows.
+  // Returns whether the device can carry anything now, as far as the kernel knows.
   virtual bool carrier() const = 0;
   virtual DeviceTraits traits() const { return {}; }
 
-  // The rail's name, the same on all ranks.
+  // Returns the rail's name, the same on all ranks.
   const std::string& name() const { return name_; }
   Rail rail() const { return rail_; }
   RailCounters& counters() { return counters_; }

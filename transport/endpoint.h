@@ -19,7 +19,8 @@
 
 namespace nezha {
 
-// Is told what other ranks say of a context. The context implements it. Under Progress's lock.
+// Is told what other ranks say of a context. The context implements it. Its functions are called
+// under Progress's lock.
 class JobListener {
  public:
   virtual void on_abort(const wire::Abort& abort) = 0;
@@ -51,33 +52,33 @@ class Endpoint final : ChannelOwner, Acceptor {
   Endpoint& operator=(const Endpoint&) = delete;
 
   // Hands over what peers still need, within kLinger, and tells them that this process leaves all
-  // contexts. Not under Progress's lock.
+  // contexts. Callers do not hold Progress's lock.
   void say_goodbye();
 
-  // Thread-safe.
+  // Returns the process's Progress, which is thread-safe.
   Progress& progress() override { return *progress_; }
   BufferPool& pool() override { return pool_; }
   const UniqueId& process() const override { return process_; }
 
   // All that follow are called under Progress's lock.
 
-  // The device that `uri` names, opened if it is not open yet.
+  // Returns the device that `uri` names, opened if it is not open yet.
   absl::StatusOr<Rail> open_device(const std::string& uri, const DeviceFactory& make);
   Device* device(Rail rail) override;
-  // The most threads of the process that handle events of rails that name no cores. The context
-  // that called this last decides. 0: the callers that wait do everything. With a single rail they
-  // do so in any case, since a thread would do no more than they can.
-  // So many `ranks` of this machine, including this one, share the cores.
+  // Sets the most threads of the process that handle events of rails that name no cores. The
+  // context that called this last decides. With 0, the callers that wait do everything. With a
+  // single rail they do so in any case, since a thread would do no more than they can. So many
+  // `ranks` of this machine, including this one, share the cores.
   void set_spare_threads(int threads, int ranks = 1);
   RailOutage outage(Rail rail) const;
-  // The number of peers to which the rail has a lossy link.
+  // Returns the number of peers to which the rail has a lossy link.
   uint64_t lossy_peers(Rail rail) const;
   RailMask rails() const override { return rail_bit(static_cast<Rail>(devices_.size())) - 1; }
-  // The channel to a process; made if there is none.
+  // Returns the channel to a process, which is made if there is none.
   Channel& channel(const UniqueId& peer);
   // Until `leave`, connections that name this job are accepted, and what peers say of it is
-  // reported. AlreadyExists if the job has a listener: a channel connects processes, so it cannot
-  // tell which of two ranks in one process something is for.
+  // reported. Returns AlreadyExists if the job has a listener: a channel connects processes, so it
+  // cannot tell which of two ranks in one process something is for.
   absl::Status join(const UniqueId& job, JobListener* listener);
   // Does nothing unless this listener has joined.
   void leave(const UniqueId& job, const JobListener* listener);
@@ -115,13 +116,13 @@ class Endpoint final : ChannelOwner, Acceptor {
   UniqueId process_ = UniqueId::random();
   BufferPool pool_;  // outlives the channels, whose messages hold buffers
   std::unique_ptr<Progress> progress_;
-  std::vector<std::unique_ptr<Device>> devices_;  // by rail
+  std::vector<std::unique_ptr<Device>> devices_;  // indexed by rail
   std::map<std::string, Rail> rails_by_uri_;
   int spare_threads_ = 0;
   int ranks_here_ = 1;
   HashMap<UniqueId, JobListener*> jobs_;
   std::deque<UniqueId> left_;       // the contexts that were closed here lately
-  std::deque<wire::Abort> aborts_;  // of the contexts that broke lately
+  std::deque<wire::Abort> aborts_;  // aborts of the contexts that broke lately
   HashMap<UniqueId, std::unique_ptr<Channel>> channels_;
 };
 

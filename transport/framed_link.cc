@@ -17,7 +17,7 @@
 namespace nezha {
 namespace {
 
-// kUnavailable: the peer's end closed the connection. Otherwise this kernel gave it up.
+// Returns kUnavailable if the peer's end closed the connection. Otherwise this kernel gave it up.
 absl::Status connection_error(absl::string_view what, int error) {
   const std::string text = absl::StrCat(what, ": ", strerror(error));
   const bool is_by_peer = error == ECONNRESET || error == EPIPE;
@@ -73,7 +73,7 @@ bool FramedLink::fail(absl::Status why) {
 
 // ---- Reading -----------------------------------------------------------------------------------
 
-// False: the link is gone.
+// Handles what can be read. Returns false if the link is gone.
 bool FramedLink::handle_input() {
   const std::weak_ptr<bool> alive = alive_;
   on_thread_ = progress_.is_this(thread_);

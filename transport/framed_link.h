@@ -63,8 +63,8 @@ class FramedLink final : public Link, EventHandler {
     size_t size() const { return head_size + body_size(); }
   };
 
-  // Bytes that the peer's machine has. What the rail's thread has sent this moment may be queued
-  // and not yet counted as written.
+  // Returns the bytes that the peer's machine has. What the rail's thread has sent this moment may
+  // be queued and not yet counted as written.
   uint64_t delivered() const {
     return bytes_written_ - std::min(bytes_written_, stream_->queued());
   }
@@ -107,7 +107,7 @@ class FramedLink final : public Link, EventHandler {
   static constexpr size_t kStaging = 4 << 10;     // bytes read ahead of what has a place
   static constexpr size_t kBin = 64 << 10;        // bytes
   static constexpr size_t kReadBudget = 1 << 20;  // bytes a turn, so that others get their turns
-  static constexpr size_t kFramesAtOnce = 8;      // in one system call
+  static constexpr size_t kFramesAtOnce = 8;      // the most in one system call
   static constexpr size_t kLongCopy = 16 << 10;   // bytes that are worth giving up the lock for
   // Bytes of a message for which it pays to wake the rail's thread.
   static constexpr uint64_t kWorthThread = 256 << 10;

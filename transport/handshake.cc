@@ -38,7 +38,7 @@ absl::Status explain(const wire::Welcome& welcome, const std::string& address) {
   return absl::InternalError("unreachable");
 }
 
-// The first bytes of the text, as many as a Hello or Welcome has.
+// Returns the first bytes of the text, as many as a Hello or Welcome has.
 template <typename Bytes>
 Bytes head_of(absl::string_view text) {
   Bytes bytes{};

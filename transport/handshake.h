@@ -33,22 +33,23 @@ class LinkEnd {
   // The link, or why there is none; kUnavailable: the peer has closed the connection.
   using Made = std::function<void(absl::StatusOr<std::unique_ptr<Link>> link)>;
 
-  // What the peer's end must know of this one: LinkMaker::greeting_size() bytes. Called once,
-  // before `make`.
+  // Returns what the peer's end must know of this one: LinkMaker::greeting_size() bytes. Is called
+  // once, before `make`.
   virtual std::string greeting() = 0;
-  // An error says why no link can come of these two ends; both ends find the same. OK: `make` may
-  // be called. The accepting end greets the peer in either case, so that both can say why.
+  // Returns OK if `make` may be called. Otherwise the error says why no link can come of these two
+  // ends; both ends find the same. The accepting end greets the peer in either case, so that both
+  // can say why.
   virtual absl::Status check(absl::string_view /*peers_greeting*/) const {
     return absl::OkStatus();
   }
-  // To be called once both ends have greeted. The peer's greeting has the right size, but may be
-  // anything. `made` is called once, maybe from inside of this call, and as the last thing done
+  // Makes the link, after both ends have greeted. The peer's greeting has the right size, but may
+  // be anything. `made` is called once, maybe from inside of this call, and as the last thing done
   // here, since it may destroy this object. How long to wait is up to the kind of rail.
   virtual void make(net::Socket socket, absl::string_view peers_greeting, bool is_accepting,
                     Made made) = 0;
 };
 
-// How a kind of rail makes links of connections.
+// Makes links of connections, as a kind of rail does it.
 class LinkMaker {
  public:
   virtual size_t greeting_size() const { return 0; }  // bytes; the same at both ends
@@ -62,8 +63,8 @@ class LinkMaker {
 // the link.
 class ExactReader {
  public:
-  // Goes on until there are `size` bytes in all. kUnavailable: not yet. Any other error is the
-  // connection's end.
+  // Goes on until there are `size` bytes in all. Returns kUnavailable if there are fewer so far.
+  // Any other error is the connection's end.
   absl::Status read(int fd, size_t size);
   absl::string_view bytes() const { return absl::string_view(bytes_).substr(0, done_); }
 
@@ -79,7 +80,7 @@ class OutgoingHandshake final : public Device::Attempt, EventHandler {
                     Device::Connected done);
   ~OutgoingHandshake() override;
 
-  // To be called once. `socket` is bound, or is the error that says why there is none.
+  // Callers call this once. `socket` is bound, or is the error that says why there is none.
   void start(absl::StatusOr<net::Socket> socket, const net::Address& to, LinkMaker& maker);
 
  private:

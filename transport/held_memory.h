@@ -37,7 +37,7 @@ class HeldMemory {
     ~Listener() = default;
   };
 
-  // The one of the process. A child of fork() has another one.
+  // Returns the object of the process. A child of fork() has another one.
   static HeldMemory& of_process();
 
   // If there is no memory to remember the range, it is not held.
@@ -53,7 +53,7 @@ class HeldMemory {
 
  private:
   std::mutex mutex_;
-  RecycledMap<std::pair<const std::byte*, size_t>, size_t> holders_;  // by range
+  RecycledMap<std::pair<const std::byte*, size_t>, size_t> holders_;  // keyed by range
   std::vector<Listener*> listeners_;
 };
 

@@ -150,7 +150,8 @@ absl::StatusOr<std::byte*> Inbox::begin(Incoming& incoming, const wire::FrameHea
 
 // Another link may be in the middle of the same segment. The sender has given up the link of the
 // lower attempt: it may break off, and the rest of that attempt must not be written any more.
-// False: the segment is not wanted, because it is the lower attempt or the other one is complete.
+// Returns false if the segment is not wanted, because it is the lower attempt or the other one is
+// complete.
 absl::StatusOr<bool> Inbox::replaces_others(const Message& message, const wire::FrameHeader& frame,
                                             const wire::DataHeader& data) {
   for (Incoming& reading : incoming_) {
@@ -228,7 +229,8 @@ absl::Status Inbox::check(const Message& message, const wire::FrameHeader& frame
   return absl::OkStatus();
 }
 
-// Makes the link write no more of the segment. False: the segment is complete and digested.
+// Makes the link write no more of the segment. Returns false if the segment is complete and
+// digested.
 bool Inbox::drop(const Incoming& incoming) {
   const auto is_older = [&](const Incoming& each) {
     return &each < &incoming && each.rail == incoming.rail;

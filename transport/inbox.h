@@ -45,9 +45,9 @@ class Inbox {
   // told. Segments that are there already land before this returns. `asks`: the receiver itself
   // decides whether it takes the message; see Receiver::accepts.
   Ticket* post(const wire::MessageInfo& info, Receiver* receiver, bool asks = false);
-  // Since when the message that a post would get has been there; nullopt: there is none.
+  // Returns since when the message that a post would get has been there; nullopt if there is none.
   std::optional<Nanos> waiting_since(uint64_t context, uint64_t tag) const;
-  // Nothing is placed or landed for the ticket afterwards.
+  // Withdraws the ticket: nothing is placed or landed for it afterwards.
   void cancel(Ticket* ticket);
   // Says whether anybody waits for the message. At first somebody does.
   void set_awaited(Ticket* ticket, bool is_awaited);
@@ -57,7 +57,7 @@ class Inbox {
   absl::StatusOr<std::byte*> arrive(Rail rail, const wire::FrameHeader& frame,
                                     const wire::DataHeader& data);
   void landed(Rail rail, bool is_digested = false);
-  // The digest of the segment whose header came last.
+  // Returns the digest of the segment whose header came last.
   Digest digest_of(Rail rail) const;
   // The segment that landed() ends next. There must be one.
   struct Landing {
@@ -80,7 +80,7 @@ class Inbox {
   // The receivers that wait for this context's messages fail.
   void fail_context(uint64_t context, const absl::Status& why);
 
-  // Charged bytes that the peer may have sent since the channel began.
+  // Returns charged bytes that the peer may have sent since the channel began.
   uint64_t credit() const { return consumed_ + kCredit; }
   uint64_t consumed() const { return consumed_; }  // charged bytes
   bool wanted() const { return awaited_ > 0; }
@@ -133,8 +133,8 @@ class Inbox {
   };
   using Key = std::pair<uint64_t, uint64_t>;  // context, tag
   struct Queue {
-    absl::InlinedVector<Message*, 4> arrived;  // not matched, by number
-    absl::InlinedVector<Ticket*, 4> posted;    // not matched, in order
+    absl::InlinedVector<Message*, 4> arrived;  // those not matched, by number
+    absl::InlinedVector<Ticket*, 4> posted;    // those not matched, in order
   };
 
   absl::StatusOr<Message*> find_or_add(const wire::DataHeader& data);
@@ -165,7 +165,7 @@ class Inbox {
 
   InboxOwner& owner_;
   BufferPool& pool_;
-  HashMap<uint64_t, std::unique_ptr<Message>> messages_;  // by number
+  HashMap<uint64_t, std::unique_ptr<Message>> messages_;  // keyed by number
   IntervalSet completed_;                                 // numbers
   HashMap<Key, Queue> queues_;
   HashSet<uint64_t> closed_contexts_;
@@ -186,8 +186,8 @@ class Inbox::Ticket {
   friend class Inbox;
   wire::MessageInfo info_;
   Receiver* receiver_ = nullptr;
-  Message* message_ = nullptr;  // once matched
-  size_t index_ = 0;            // in tickets_
+  Message* message_ = nullptr;  // null until it is matched
+  size_t index_ = 0;            // its place in tickets_
   bool is_awaited_ = false;
   bool asks_ = false;
 };

@@ -18,7 +18,8 @@ namespace {
 
 constexpr absl::string_view kPlainKind = "tcp";  // its addresses do not name it
 
-// Whether accept failed because this process or machine has no room. The connection stays then.
+// Returns whether accept failed because this process or machine has no room. The connection stays
+// then.
 bool is_shortage(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
@@ -115,7 +116,7 @@ absl::Status InterfaceDevice::open() {
                                       [this](uint16_t port) { return listener_at(port); }));
 }
 
-// Whether the address, but for the port, is this device's: then it leads to this host.
+// Returns whether the address, but for the port, is this device's: then it leads to this host.
 bool InterfaceDevice::is_own(const net::Address& address) const {
   return address.host() == address_.host();
 }

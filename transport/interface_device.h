@@ -22,7 +22,7 @@ struct InterfaceOptions {
   std::string interface;
   std::string rail;  // its name
   net::AddressWish address = {};
-  PortRange ports = {};  // to listen at
+  PortRange ports = {};  // the ports to listen at
 };
 
 // The listener is bound to one interface's number and one address, and goes with them. When there
@@ -43,7 +43,7 @@ class InterfaceDevice : public Device, protected LinkMaker, EventHandler {
  protected:
   // All calls are made under Progress's lock. `acceptor` outlives the device.
   InterfaceDevice(Progress& progress, Acceptor& acceptor, Rail rail, InterfaceOptions options);
-  // Begins to listen. To be called once, before anything else.
+  // Begins to listen. Callers call this once, before anything else.
   absl::Status open();
 
   // The published address begins with this kind and a colon, unless the kind is tcp.
@@ -58,7 +58,7 @@ class InterfaceDevice : public Device, protected LinkMaker, EventHandler {
   virtual void on_moved() {}
 
   Progress& progress() { return progress_; }
-  // The interface's present address; port 0.
+  // Returns the interface's present address, with port 0.
   const net::Address& interface_address() const { return address_; }
 
  private:
@@ -89,8 +89,8 @@ class InterfaceDevice : public Device, protected LinkMaker, EventHandler {
   Progress& progress_;
   Acceptor& acceptor_;
   InterfaceOptions options_;
-  int index_ = 0;         // of the interface
-  net::Address address_;  // of the interface; port 0
+  int index_ = 0;         // the interface's
+  net::Address address_;  // the interface's; port 0
   net::Address home_;     // the first address; port 0
   uint16_t port_ = 0;
   std::string published_;
@@ -100,7 +100,7 @@ class InterfaceDevice : public Device, protected LinkMaker, EventHandler {
   bool has_told_ = false;        // has logged that it cannot listen, since it last could
   bool short_of_means_ = false;  // accept lacked descriptors or memory, since the last connection
   std::string no_link_;          // the reason logged last, since the last link; empty: none was
-  bool has_carrier_ = false;     // of the interface
+  bool has_carrier_ = false;     // the interface has it
   bool is_usable_ = true;        // as far as the kind knows
   std::unique_ptr<InterfaceMonitor> monitor_;
   // By address, so that the reference in a handshake's callback finds it.

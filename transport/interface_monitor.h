@@ -25,7 +25,7 @@ class InterfaceMonitor final : EventHandler {
                                                                   Changed changed);
   ~InterfaceMonitor() override;
 
-  // The state when the interface was last looked at.
+  // Returns the state when the interface was last looked at.
   const net::InterfaceState& state() const { return state_; }
 
  private:

@@ -25,13 +25,13 @@ class Link;
 // The owner of a link: a channel. All calls are made under Progress's lock.
 class LinkOwner {
  public:
-  // A segment's header came. Returns where its payload goes; nullptr: it is dropped. An error means
-  // that the peer breaks the protocol, and fails the link. Several segments may be under way on a
-  // link: this may be called again before the previous segment has landed.
+  // A segment's header came. Returns where its payload goes; nullptr if it is dropped. An error
+  // means that the peer breaks the protocol, and fails the link. Several segments may be under way
+  // on a link: this may be called again before the previous segment has landed.
   virtual absl::StatusOr<std::byte*> on_segment(Link& link, const wire::FrameHeader& frame,
                                                 const wire::DataHeader& data) = 0;
-  // What is to be done with that segment, without the lock, before it lands. Called right after
-  // on_segment, and not at all by a link that cannot do it.
+  // Returns what is to be done with that segment, without the lock, before it lands. Is called
+  // right after on_segment, and not at all by a link that cannot do it.
   virtual Digest digest_of(Link& /*link*/) { return {}; }
   // The payload of the oldest segment under way is complete, or was dropped. Segments land in the
   // order in which their headers came. The link has counted this one as received. `is_digested`:
@@ -43,11 +43,11 @@ class LinkOwner {
   virtual void on_acked(Link& link, OutSegment& segment) = 0;
   virtual void on_frame(Link& link, const wire::FrameHeader& frame,
                         absl::Span<const std::byte> body) = 0;
-  // The link is of no use any more. kUnavailable: the peer's end has closed or reset it. Called
-  // once, and never from inside of a call to the link. The owner destroys the link when it likes,
-  // which fences it.
+  // The link is of no use any more. The error is kUnavailable if the peer's end has closed or reset
+  // it. Is called once, and never from inside of a call to the link. The owner destroys the link
+  // when it likes, which fences it.
   virtual void on_failed(Link& link, const absl::Status& why) = 0;
-  // The credit to put into the header of each frame.
+  // Returns the credit to put into the header of each frame.
   virtual uint64_t credit() const = 0;
 
  protected:
@@ -61,7 +61,7 @@ class Link {
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
-  // Begins to read. To be called once, before anything else.
+  // Begins to read. Callers call this once, before anything else.
   virtual void start(LinkOwner* owner, Rail rail, uint64_t id) = 0;
 
   // Sends; never blocks. The segment and its memory stay until on_acked, until withdraw() has
@@ -80,7 +80,8 @@ class Link {
   // Sends an acknowledgement if anything was received since the last frame that went out.
   virtual void flush_ack() = 0;
 
-  // Sends an acknowledgement in any case, in answer to a ping. Without room for it, later.
+  // Sends an acknowledgement in any case, in answer to a ping. If there is no room for it now, the
+  // link sends it later.
   virtual void answer() = 0;
 
   // Drops the rest of a segment under way: the `nth` in the order of their headers, from 0, the
@@ -94,7 +95,7 @@ class Link {
   // is complete and its digest done, though on_landed was not called for it: then it has landed.
   virtual bool halt() { return false; }
 
-  // The segments that were submitted and not acknowledged, oldest first.
+  // Returns the segments that were submitted and not acknowledged, oldest first.
   virtual const RecycledDeque<OutSegment*>& unacked() const = 0;
 
   // The packets that the link has sent since it was made, and how many of them were lost on the way
@@ -104,8 +105,8 @@ class Link {
     uint64_t lost = 0;
   };
 
-  // Bytes that were submitted or sent and that the peer's machine does not have yet; the maximum if
-  // this kind of link cannot tell.
+  // Returns the bytes that were submitted or sent and that the peer's machine does not have yet;
+  // the maximum if this kind of link cannot tell.
   virtual uint64_t undelivered() const { return std::numeric_limits<uint64_t>::max(); }
 
   // How the link is now. What a kind of link cannot tell keeps its value from here.
@@ -128,23 +129,24 @@ class Link {
   };
   virtual Health health() const = 0;
 
-  // Bytes of the largest packets that the link sends; 0: not known.
+  // Returns the bytes of the largest packets that the link sends; 0 if they are not known.
   virtual size_t largest_packet() const { return 0; }
 
   // Sends so many frames as fast as the network takes them: kFiller frames, and a kPing as the
   // last. Whatever else is sent goes ahead of those that were not begun.
   virtual void send_burst(int /*frames*/) { send(wire::FrameType::kPing, {}); }
-  // Whether the peer's machine has all of the last burst.
+  // Returns whether the peer's machine has all of the last burst.
   virtual bool has_burst_arrived() const { return true; }
 
-  // Whether the peer's machine has all that was sent; true if this kind of link cannot tell.
+  // Returns whether the peer's machine has all that was sent; true if this kind of link cannot
+  // tell.
   virtual bool has_arrived() const { return true; }
 
   // From here on nothing reads or writes anybody's memory, and the peer sees the link's end.
   virtual void stop() noexcept {}
 
-  // Delivers to the peer what was sent before, then tells it that nothing more comes. For a clean
-  // end.
+  // Delivers to the peer what was sent before, then tells it that nothing more comes. It is for a
+  // clean end.
   virtual void shut_down() = 0;
 
   Rail rail() const { return rail_; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a link loses so much of what it sends that it is better left alone.
+// Loss decides whether a link loses so much of what it sends that it is better left alone.
 #pragma once
 
 #include <algorithm>
@@ -19,10 +19,11 @@ namespace nezha {
 // pings alone did not show it, so twice as many must arrive the next time.
 class Loss {
  public:
-  // Another link: it has sent nothing yet.
+  // Begins with another link, which has sent nothing yet.
   void begin() { last_ = {}; }
 
-  // To be called now and then. Returns whether the judgement changed.
+  // Counts what the link has sent and lost since the last look. Callers call this now and then.
+  // Returns whether the judgement changed.
   bool look(const Link::Packets& packets) {
     sent_ += static_cast<int64_t>(packets.sent - last_.sent);
     lost_ += static_cast<int64_t>(packets.lost - last_.lost);  // less those that had arrived
@@ -30,8 +31,8 @@ class Loss {
     return is_lossy_ ? is_over() : has_begun();
   }
 
-  // Instead of look(), if something else may have caused the losses: bursts that try rates overrun
-  // switches' queues. Once a link is taken for lossy, all its losses count.
+  // Is called instead of look() if something else may have caused the losses: bursts that try rates
+  // overrun switches' queues. Once a link is taken for lossy, all its losses count.
   void pass_over(const Link::Packets& packets) {
     if (!is_lossy_) last_ = packets;
   }
@@ -39,7 +40,7 @@ class Loss {
   bool is_lossy() const { return is_lossy_; }
 
  private:
-  // All in packets.
+  // These constants are in packets.
   static constexpr int64_t kJudged = 128;
   static constexpr int64_t kClean = 64;  // if one in twenty is lost, so many rarely all arrive
   static constexpr int64_t kMostClean = 1024;
@@ -68,7 +69,7 @@ class Loss {
   }
 
   Link::Packets last_;
-  int64_t sent_ = 0, lost_ = 0;  // since it was last judged
+  int64_t sent_ = 0, lost_ = 0;  // counts since it was last judged
   int64_t times_ = 0;            // how often in a row more than is tolerable was lost
   int64_t well_ = kSoon;         // sent since it was last lossy
   int64_t clean_ = kClean;       // packets that must arrive in a row before it is well again

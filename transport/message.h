@@ -43,32 +43,32 @@ void for_each_rail(RailMask rails, F f) {
 // the message was cancelled or `failed` was called.
 class Receiver {
  public:
-  // Whether this receiver takes the message, of which at least the first segment has come. If it
-  // does not, `mismatched` follows. Called before all else, and only if the ticket was posted as
-  // one that asks.
+  // Returns whether this receiver takes the message, of which at least the first segment has come.
+  // If it does not, `mismatched` follows. Is called before all else, and only if the ticket was
+  // posted as one that asks.
   virtual bool accepts(const wire::MessageInfo& /*theirs*/) { return true; }
-  // Where to put the segment's `length` bytes; called once for each segment. The memory must stay
-  // until `landed` was called for it or the message was cancelled. Null if no correct peer cuts a
-  // segment like this: offset and length come from the network, and are only known to lie inside
-  // the message.
+  // Returns where to put the segment's `length` bytes. Is called once for each segment. The memory
+  // must stay until `landed` was called for it or the message was cancelled. Returns null if no
+  // correct peer cuts a segment like this: offset and length come from the network, and are only
+  // known to lie inside the message.
   virtual std::byte* place(uint64_t offset, size_t length) = 0;
   // The segment is in its place, and came by `rail`. A message of no bytes lands once, with length
   // 0.
   virtual void landed(uint64_t offset, size_t length, Rail rail) = 0;
-  // Whether the segment that `place` has just been called for may be digested. If so, the rail's
-  // thread that receives it does what takes long, without the lock.
+  // Returns whether the segment that `place` has just been called for may be digested. If so, the
+  // rail's thread that receives it does what takes long, without the lock.
   virtual bool digests(uint64_t /*offset*/, size_t /*length*/) const { return false; }
-  // The segment is at `memory`, where `place` put it. Called without the lock, beside any other
+  // The segment is at `memory`, where `place` put it. Is called without the lock, beside any other
   // call. The receiver and the memory stay until it returns. It is called at most once for each
   // segment that is not dropped. `digested` follows, unless the message is cancelled.
   virtual void digest(uint64_t /*offset*/, size_t /*length*/, std::byte* /*memory*/) {}
-  // In place of `landed`, for a segment that `digest` was called for.
+  // Is called in place of `landed` for a segment that `digest` was called for.
   virtual void digested(uint64_t offset, size_t length, Rail rail) { landed(offset, length, rail); }
-  // The message will not come. Called once. The receiver may cancel the ticket; else the inbox
+  // The message will not come. Is called once. The receiver may cancel the ticket; else the inbox
   // does.
   virtual void failed(const absl::Status& why) = 0;
   // The message will not come: what the peer sent instead, by that context and tag, differs from
-  // what was posted. Called once; the ticket is gone.
+  // what was posted. Is called once; the ticket is gone.
   virtual void mismatched(const wire::MessageInfo& theirs) = 0;
 
  protected:
@@ -94,7 +94,7 @@ class Sender {
   // All of the message's memory has been released, and all of it has been handed to the links or
   // was copied at once. This answers Outbox::settle. Nothing more is called.
   virtual void settled() = 0;
-  // The message cannot be sent. Called once, and nothing after it. The message may be abandoned,
+  // The message cannot be sent. Is called once, and nothing after it. The message may be abandoned,
   // and is if it was not.
   virtual void failed(const absl::Status& why) = 0;
 
@@ -110,7 +110,7 @@ struct OutSegment {
   const std::byte* data = nullptr;
   uint32_t length = 0;  // bytes
   uint8_t flags = 0;
-  bool queued = false;   // in the scheduler: no link has it
+  bool queued = false;   // it is in the scheduler: no link has it
   bool is_end = false;   // all that follows it in its message has been pushed
   bool written = false;  // the link no longer reads its memory
   Rail rail = kAnyRail;  // the queue or link it is on

@@ -18,7 +18,7 @@ namespace nezha {
 // lock.
 class MessageStream final : Receiver {
  public:
-  static constexpr uint64_t kMaxBytes = 1 << 20;  // of a message
+  static constexpr uint64_t kMaxBytes = 1 << 20;  // the most in a message
 
   struct Callbacks {
     // The message came from the peer, and may be anything.
@@ -35,7 +35,7 @@ class MessageStream final : Receiver {
 
   // Begins to receive. Messages that have come already are delivered before this returns.
   void start() { receive(kHeaderBytes); }
-  // Not empty, at most kMaxBytes.
+  // Sends a message, which is not empty and has at most kMaxBytes bytes.
   void send(const std::string& message);
   // Says whether somebody waits for the peer's next message, so that its death is noticed. At first
   // nobody does.
@@ -74,7 +74,7 @@ class MessageStream final : Receiver {
   std::string incoming_;
   uint64_t received_ = 0;    // bytes of incoming_
   bool is_header_ = false;   // incoming_ is a header
-  bool is_posting_ = false;  // in post(), where what has come already lands
+  bool is_posting_ = false;  // inside of post(), where what has come already lands
   Inbox::Ticket* ticket_ = nullptr;
   bool is_awaited_ = false;
   bool has_failed_ = false;

@@ -62,7 +62,8 @@ class Outage {
     is_told_ = false;
     return true;
   }
-  // The size of packets that are lost either way, bytes; 0: none are, as far as is known.
+  // Returns the size of packets that are lost either way, in bytes; 0 if none are, as far as is
+  // known.
   uint32_t lost_packet() const { return std::max(lost_[0], lost_[1]); }
 
   Nanos since() const { return since_; }  // 0: there is none

@@ -261,7 +261,7 @@ void Outbox::announce(OutMessage& message) {
   schedule(*segment, true);
 }
 
-// For messages whose grants may have been lost.
+// Asks again for grants that may have been lost.
 void Outbox::ask_again() {
   for (const auto& [number, message] : messages_) {
     if (message->sender_ == nullptr || !message->scheduled_ || !message->is_unasked()) continue;

@@ -39,14 +39,14 @@ struct Route {
 class OutMessage {
  public:
   uint64_t number() const { return header_.number; }
-  // Whether it waits until the receiver asks for it, or uses what came before it.
+  // Returns whether it waits until the receiver asks for it, or uses what came before it.
   bool is_blocked() const { return !blocked_.empty(); }
 
  private:
   friend class Outbox;
-  // Whether it still has to wait until the receiver asks for it.
+  // Returns whether it still has to wait until the receiver asks for it.
   bool is_unasked() const { return route_.is_synchronous && !granted_; }
-  // All of it has been pushed, and the peer has acknowledged all of it.
+  // Returns whether all of it has been pushed, and the peer has acknowledged all of it.
   bool complete() const { return pushed_ == header_.info.total && live_.empty() && !is_unasked(); }
 
   wire::DataHeader header_;
@@ -59,10 +59,10 @@ class OutMessage {
   bool announced_ = false;
   bool has_asked_ = false;    // a segment of it asks for the grant
   bool is_in_doubt_ = false;  // a link has died that may have had the grant
-  bool scheduled_ = false;    // at least one segment
+  bool scheduled_ = false;    // at least one segment was
   bool settling_ = false;
   std::vector<OutSegment*> live_;       // scheduled or submitted, not acknowledged
-  RecycledDeque<OutSegment*> blocked_;  // for want of credit
+  RecycledDeque<OutSegment*> blocked_;  // those that wait for credit
 };
 
 class Outbox {
@@ -103,7 +103,7 @@ class Outbox {
   void fail(const absl::Status& why);
 
   bool pending() const { return !messages_.empty(); }  // not wholly acknowledged
-  // The same for messages of the contexts for which `counts` is true.
+  // Returns the same for messages of the contexts for which `counts` is true.
   template <typename Counts>
   bool pending_of(Counts counts) const {
     return std::any_of(messages_.begin(), messages_.end(), [&](const auto& entry) {
@@ -112,8 +112,8 @@ class Outbox {
   }
   bool wanted() const { return open_ > 0; }  // somebody waits for its progress
   uint64_t retained_bytes() const { return retained_; }
-  // What the receiver will have consumed in the end: the two are equal once all is acknowledged and
-  // used.
+  // Returns what the receiver will have consumed in the end: the two are equal once all is
+  // acknowledged and used.
   uint64_t charged() const { return charged_; }       // bytes
   size_t blocked() const { return blocked_.size(); }  // messages that wait for credit
 
@@ -142,7 +142,7 @@ class Outbox {
   uint64_t credit_ = wire::kInitialCredit;
   uint64_t retained_ = 0;
   size_t open_ = 0;                                          // messages with a sender
-  HashMap<uint64_t, std::unique_ptr<OutMessage>> messages_;  // by number
+  HashMap<uint64_t, std::unique_ptr<OutMessage>> messages_;  // keyed by number
   HashMap<Key, uint64_t> last_;                              // number
   RecycledDeque<uint64_t> blocked_;                          // numbers
   std::vector<uint64_t> settling_;                           // numbers

@@ -37,7 +37,7 @@ std::string large_are_lost(uint32_t packet, absl::string_view since = "") {
                       ", though small ones have; check the MTU of the path");
 }
 
-// In bytes; 1 if the link cannot tell.
+// Returns the size of the link's largest packets in bytes; 1 if the link cannot tell.
 uint32_t largest_packet(const Link& link) {
   return std::max(1u, static_cast<uint32_t>(link.largest_packet()));
 }
@@ -275,8 +275,8 @@ std::string Port::trouble_text(bool with_time) const {
   return "";
 }
 
-// The size, in bytes, of packets that do not reach the peer by the link though small ones do; 0:
-// their size is not what is wrong.
+// Returns the size, in bytes, of packets that do not reach the peer by the link though small ones
+// do; 0 if their size is not what is wrong.
 uint32_t Port::lost_packet() const {
   const bool is_by_size = pulse_.is_owed() && trouble() == Pulse::Trouble::kLargeFrames;
   return is_by_size ? largest_packet(*link_) : 0;

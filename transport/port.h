@@ -33,7 +33,7 @@ class Port {
 
   // ---- Connections
 
-  // Whether this process can connect to the peer by this rail.
+  // Returns whether this process can connect to the peer by this rail.
   bool is_usable() const;
   // Notes that a link is wanted, and returns whether to connect now; `is_last_resort`: the pair has
   // no link that is known to be well.
@@ -43,13 +43,13 @@ class Port {
   void attempt_ended(const absl::Status& why);
   void give_up_attempt() { attempt_.reset(); }
   bool is_connecting() const { return attempt_ != nullptr; }
-  // The latest attempt: when it began, the id of its link, and its context.
+  // These return when the latest attempt began, the id of its link, and its context.
   Nanos attempt_at() const { return attempt_at_; }
   uint64_t attempt_id() const { return attempt_id_; }
   const UniqueId& attempt_job() const { return attempt_job_; }
-  // The generation of the latest link or attempt.
+  // Returns the generation of the latest link or attempt.
   uint32_t generation() const { return generation_; }
-  // The answer to a peer that connects.
+  // Returns the answer to a peer that connects.
   wire::WelcomeCode answer(const wire::Hello& hello) const;
   void carrier_returned() { retry_.carrier_returned(); }
 
@@ -61,15 +61,15 @@ class Port {
   void tell_up();
   // The link is of no use any more.
   void link_failed(const absl::Status& why);
-  // What the peer is to hear of the link, which is about to end. Logs it if large frames are lost.
-  // `is_missed`: a missing link is a fault.
+  // Returns what the peer is to hear of the link, which is about to end. Logs it if large frames
+  // are lost. `is_missed`: a missing link is a fault.
   wire::LinkDown last_words(bool is_missed);
   // Fences the link: from here on it neither reads nor writes.
   void link_down(const absl::Status& why);
   // Counts and logs the failure that ended the link.
   void tell_down(const absl::Status& why, bool is_missed);
   // The peer has given up a link, which may be another port's. Returns the error to give up this
-  // port's link with; OK: the link is another one, or is gone. `by`: the link by which the peer
+  // port's link with; OK if the link is another one, or is gone. `by`: the link by which the peer
   // said so.
   absl::Status peer_gave_up(const wire::LinkDown& down, const Link& by, bool is_missed);
   // Ends the link and all attempts: at once, or after what was sent before.
@@ -85,7 +85,7 @@ class Port {
 
   // A frame has come.
   void heard(wire::FrameType type);
-  // Asks the peer whether it is there. False: no link is up, or a question is open.
+  // Asks the peer whether it is there. Returns false if no link is up, or a question is open.
   bool ask();
   // Sends a ping, unless the peer has been silent for so long that pings would only pile up.
   void ping();
@@ -100,12 +100,12 @@ class Port {
   bool is_asked() const { return pulse_.is_asked(); }
   Nanos last_heard() const { return pulse_.last_heard(); }
   Pulse::Trouble trouble() const { return pulse_.trouble(); }
-  // Whether to replace a link that stands still: a new one may show what this one cannot.
+  // Returns whether to replace a link that stands still: a new one may show what this one cannot.
   bool is_to_be_remade(Nanos time) const;
-  // The errors to give up a link with: one that has died, and one that was made anew.
+  // These return the errors to give up a link with: one that has died, and one that was made anew.
   absl::Status silence_error() const;
   absl::Status remade_error() const;
-  // How far the link is trusted; see Retry.
+  // Returns how far the link is trusted; see Retry.
   double trust(Nanos time) const { return retry_.trust(time); }
   // A segment of so many bytes was acknowledged (kTo) or has landed (kFrom).
   void passed(uint32_t bytes, Outage::Way way);
@@ -115,7 +115,8 @@ class Port {
   std::string state() const;
   const Refusals& refusals() const { return refusals_; }
   bool is_long_missing(Nanos time) const { return outage_.is_long(time); }
-  // Since when a link has been missing that was there before or has not come for long; 0: none is.
+  // Returns since when a link has been missing that was there before or has not come for long; 0 if
+  // none is.
   Nanos missing_since(Nanos time) const;
   // Logs that there has been no link for long, if that is due.
   void tell_of_outage(Nanos time);
@@ -134,7 +135,7 @@ class Port {
   Nanos attempt_at_ = 0;
   uint64_t attempt_id_ = 0;
   UniqueId attempt_job_;
-  uint32_t generation_ = 0;  // of the latest link or attempt
+  uint32_t generation_ = 0;  // the latest link's or attempt's
   uint32_t link_generation_ = 0;
   uint64_t last_link_ = 0;  // the id of the link that died last; 0: none has
   Retry retry_;

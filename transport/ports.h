@@ -19,14 +19,14 @@
 
 namespace nezha {
 
-// Under Progress's lock.
+// The ports of one channel. All calls are made under Progress's lock.
 class Ports final : public InboxOwner {
  public:
   Ports(ChannelOwner& owner, const Contact& contact, const Scheduler& scheduler);
 
-  // The port of a rail that has a device; made when it is first asked for.
+  // Returns the port of a rail that has a device, which is made when it is first asked for.
   Port& at(Rail rail);
-  // Null: the port was not asked for yet.
+  // Returns the rail's port; null if it was not asked for yet.
   const Port* find(Rail rail) const;
   // Calls `f` for each port, including ports that come to be meanwhile.
   template <typename F>
@@ -44,7 +44,8 @@ class Ports final : public InboxOwner {
 
   // ---- Telling the peer
 
-  // The fastest link of those that are well, or of all if none is well; null: no link is up.
+  // Returns the fastest link of those that are well, or of all if none is well; null if no link is
+  // up.
   Link* best_link() const;
   void tell(wire::FrameType type, absl::string_view body);
   // Tells the peer by every link: it may see the end of one before it reads what came by another.
@@ -59,22 +60,23 @@ class Ports final : public InboxOwner {
 
   // ---- All ports together
 
-  // The rails by which the peer can be asked.
+  // Returns the rails by which the peer can be asked.
   RailMask usable();
-  // The rails that have a link.
+  // Returns the rails that have a link.
   RailMask up() const { return scheduler_.up(); }
-  // Whether no link of the pair is known to be well.
+  // Returns whether no link of the pair is known to be well.
   bool is_last_resort() const;
-  // Whether the peer may have accepted an attempt that this end knows nothing of yet.
+  // Returns whether the peer may have accepted an attempt that this end knows nothing of yet.
   bool is_connecting() const;
-  // Whether the peer's machine has all that was sent by one link at least.
+  // Returns whether the peer's machine has all that was sent by one link at least.
   bool has_arrived_by_any() const;
-  // When anything last came by another port's link.
+  // Returns when anything last came by another port's link.
   Nanos heard_by_others(const Port& port) const;
-  // The rails that the peer has, and that have had no link for long although one was wanted.
+  // Returns the rails that the peer has, and that have had no link for long although one was
+  // wanted.
   RailMask long_missing() const;
   void tell_of_outages(Nanos time);
-  // The state of each rail.
+  // Returns the state of each rail.
   std::string describe();
 
  private:
@@ -84,7 +86,7 @@ class Ports final : public InboxOwner {
   ChannelOwner& owner_;
   const Contact& contact_;
   const Scheduler& scheduler_;
-  std::deque<Port> ports_;  // by rail
+  std::deque<Port> ports_;  // indexed by rail
   Deferred acks_;
 };
 

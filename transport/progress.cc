@@ -28,7 +28,7 @@ namespace {
 constexpr Nanos kForever = std::numeric_limits<Nanos>::max();
 constexpr Nanos kLongestSleep = 1000 * kSecond;  // a thread that sleeps looks again then
 
-// epoll's milliseconds: rounded up, so that a timer is due when the sleep ends.
+// Returns milliseconds for epoll, rounded up, so that a timer is due when the sleep ends.
 int to_epoll_timeout(Nanos timeout) {
   if (timeout <= 0) return 0;
   timeout = std::min(timeout, kLongestSleep);
@@ -39,7 +39,7 @@ uint64_t token(int fd, uint32_t generation) {
   return (uint64_t{generation} << 32) | static_cast<uint32_t>(fd);
 }
 
-// Called between two tries to take a lock that another core has.
+// Is called between two tries to take a lock that another core has.
 void pause() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -138,7 +138,7 @@ class Progress::RailThread {
   const Cpus& near() const { return near_; }
   bool is_started() const { return thread_.joinable(); }
   bool has_failed() const { return has_failed_; }
-  // Starts the thread now, on these cores as far as they can be had. OK: it runs.
+  // Starts the thread now, on these cores as far as they can be had. Returns OK if it runs.
   absl::Status try_to_start(const Cpus& cpus) {
     absl::Status status = start({});
     has_failed_ = !status.ok();
@@ -148,11 +148,11 @@ class Progress::RailThread {
   bool is_always_on_duty() const { return duty_ == Duty::kAlways; }
   bool is_this() const { return this_thread == this; }
   int epoll_fd() const { return epoll_fd_; }
-  // In milliseconds, as epoll wants them.
+  // Returns milliseconds, as epoll wants them.
   int patience() const { return is_always_on_duty() ? -1 : to_epoll_timeout(kOffDuty); }
 
-  // The thread itself calls this: sleeps, without the lock, until it is on duty. False: it is to
-  // end.
+  // Sleeps, without the lock, until the thread is on duty. The thread itself calls this. Returns
+  // false if the thread is to end.
   bool await_duty(std::unique_lock<std::mutex>& lock) {
     call_.wait(lock, [this] { return is_over_ || is_always_on_duty() || !fds_.empty(); });
     return !is_over_;
@@ -172,7 +172,7 @@ class Progress::RailThread {
     if (fds_.empty()) --progress_.on_duty_;
   }
 
-  // Whether the event is the bell's. If so, silences the bell.
+  // Returns whether the event is the bell's. If so, silences the bell.
   bool is_bell(const epoll_event& event) {
     if (event.data.u64 != kBell) return false;
     bell_.on_events(EPOLLIN);
@@ -697,7 +697,8 @@ void Progress::run_thread() {
     const Nanos timeout = drives && ask_pollers(/*sleeps=*/true) ? 0 : until_next_timer();
     thread_wakes_at_ = timeout == kForever ? kForever : now() + timeout;
     lock.unlock();
-    // Not epoll_wait: that would take wake-ups away from a driver that sleeps in it.
+    // poll() is called and not epoll_wait(), which would take wake-ups away from a driver that
+    // sleeps in it.
     std::array<pollfd, 2> sources{{{epoll_fd_, POLLIN, 0}, {thread_bell_.fd(), POLLIN, 0}}};
     poll(sources.data(), sources.size(), to_epoll_timeout(timeout));
     if (sources[1].revents != 0) thread_bell_.on_events(POLLIN);

@@ -25,7 +25,7 @@ struct epoll_event;
 
 namespace nezha {
 
-// Gets the events of a file descriptor. Called under the lock.
+// Gets the events of a file descriptor. Its functions are called under the lock.
 class EventHandler {
  public:
   virtual ~EventHandler() = default;
@@ -38,7 +38,7 @@ class EventHandler {
 
 // Something that must be looked at in memory, such as the completion queue of a NIC: its descriptor
 // tells of what comes only while it is armed. The descriptor is registered by Progress::add,
-// without a rail's thread. Called under the lock.
+// without a rail's thread. Its functions are called under the lock.
 class Poller {
  public:
   virtual ~Poller() = default;
@@ -146,28 +146,30 @@ class Progress {
     kAlways,
     kWhenCalled,  // events of the descriptors that it is called for
   };
-  // Under the lock. Makes a rail's thread, which belongs to the Progress and ends with it. Its name
-  // is nezha- and the end of `name`. It starts when it is first called, unless as many have started
-  // as may. It runs on the cores that were allowed to the thread that made the Progress: on those
-  // in `near`, if there are enough for all threads that may start in all ranks that share them, or
-  // else on any of them.
+  // Callers hold the lock. Makes a rail's thread, which belongs to the Progress and ends with it.
+  // Its name is nezha- and the end of `name`. It starts when it is first called, unless as many
+  // have started as may. It runs on the cores that were allowed to the thread that made the
+  // Progress: on those in `near`, if there are enough for all threads that may start in all ranks
+  // that share them, or else on any of them.
   RailThread* add_rail_thread(absl::string_view name, const Cpus& near = {});
-  // The same, but the thread starts now and is bound to `cpus`. kInvalidArgument: not all of the
-  // cores can be had; the error names those that can.
+  // Does the same, but the thread starts now and is bound to `cpus`. Returns kInvalidArgument if
+  // not all of the cores can be had; the error names those that can.
   absl::StatusOr<RailThread*> start_rail_thread(absl::string_view name, const Cpus& cpus,
                                                 Duty duty = Duty::kAlways);
-  // Under the lock. Sets the most threads that may start by themselves, including those that have.
-  // So many `ranks` of this machine, including this one, start as many threads on the same cores.
+  // Callers hold the lock. Sets the most threads that may start by themselves, including those that
+  // have. So many `ranks` of this machine, including this one, start as many threads on the same
+  // cores.
   void set_most_threads(int threads, int ranks = 1) {
     most_threads_ = threads;
     ranks_ = ranks;
   }
 
-  // Under the lock, as all that follow. If the descriptor has a thread, and that may run, it
-  // handles the descriptor's events from now on, until it has not been called for kOffDuty.
+  // Callers hold the lock, here and for all functions that follow. If the descriptor has a thread,
+  // and that may run, it handles the descriptor's events from now on, until it has not been called
+  // for kOffDuty.
   void call_thread(int fd);
   bool is_with_thread(int fd) const;
-  // Whether the caller runs on that thread; false if it is null.
+  // Returns whether the caller runs on that thread; false if it is null.
   static bool is_this(const RailThread* thread);
   // Makes the thread call handler->on_turn as soon as it is done with the event at hand, once for
   // all turns given until then, unless forget() comes first. The thread must have a descriptor of
@@ -176,20 +178,20 @@ class Progress {
   static bool has_turns(const RailThread* thread);
   static void forget(RailThread* thread, const EventHandler* handler);
 
-  // Under the lock. `events` as for epoll (level-triggered). `thread` handles them while it is on
-  // duty. Otherwise, or if it is null, the driving thread does. Errors are the kernel's.
+  // Callers hold the lock. `events` are as for epoll (level-triggered). `thread` handles them while
+  // it is on duty. Otherwise, or if it is null, the driving thread does. Errors are the kernel's.
   absl::Status add(int fd, EventHandler* handler, uint32_t events, RailThread* thread = nullptr);
   void modify(int fd, uint32_t events);
   void remove(int fd);
 
-  // Under the lock. The driving thread polls it in each round, and arms it before a sleep. A poller
-  // that is being polled may remove any poller, even itself.
+  // Callers hold the lock. The driving thread polls it in each round, and arms it before a sleep. A
+  // poller that is being polled may remove any poller, even itself.
   void add_poller(Poller* poller);
   void remove_poller(Poller* poller);
 
-  // Under the lock, in a handler that a rail's thread has called, by on_events from the top or by
-  // on_turn: runs `call` without the lock. Afterwards, what the lock guards may have changed, and
-  // the handler may be gone.
+  // Runs `call` without the lock. Callers hold the lock, in a handler that a rail's thread has
+  // called, by on_events from the top or by on_turn. Afterwards, what the lock guards may have
+  // changed, and the handler may be gone.
   template <typename Call>
   void without_lock(Call call) {
     mutex_.unlock();
@@ -197,16 +199,18 @@ class Progress {
     contend();
   }
 
-  // Under the lock. Runs `work` once the events at hand have been handled, before anybody sleeps.
-  // For work that must not run inside of the caller, or is better done once for many events.
+  // Callers hold the lock. Runs `work` once the events at hand have been handled, before anybody
+  // sleeps. It is for work that must not run inside of the caller, or is better done once for many
+  // events.
   void defer(std::function<void()> work);
 
-  // Under the lock: runs what was deferred. For callers that hold a Guard and are not driving.
+  // Runs what was deferred, under the lock. It is for callers that hold a Guard and are not
+  // driving.
   void run_deferred();
 
-  // Under the lock. A thread of its own runs `work`, which may block and must not throw, without
-  // the lock, and then `after` under it. What the two hold is destroyed under the lock, too. The
-  // Progress does not end before. An error: no thread could be started.
+  // Callers hold the lock. A thread of its own runs `work`, which may block and must not throw,
+  // without the lock, and then `after` under it. What the two hold is destroyed under the lock,
+  // too. The Progress does not end before. Returns an error if no thread could be started.
   absl::Status run_aside(std::function<void()> work, std::function<void()> after);
 
   // The listener is told, under the lock, of each exception that a handler, an alarm or deferred
@@ -263,7 +267,7 @@ class Progress {
   bool ask_pollers(bool sleeps);
   bool poll_all();
   bool arm_all();
-  // What a keen waiter does in place of a round. Returns whether there was anything.
+  // Does what a keen waiter does in place of a round. Returns whether there was anything.
   bool look(Nanos time);
   void note_event(int fd);
   // Calls `work`. Returns whether it threw.
@@ -306,9 +310,9 @@ class Progress {
   // When their sleep ends by itself; 0: they do not sleep.
   Nanos driver_wakes_at_ = 0;
   Nanos thread_wakes_at_ = 0;
-  std::vector<Registration> registrations_;  // by file descriptor
+  std::vector<Registration> registrations_;  // indexed by file descriptor
   int latest_ = -1;                          // descriptor that had an event; -1: none had
-  int looks_ = 0;                            // since the last round
+  int looks_ = 0;                            // looks since the last round
   int misses_ = 0;                           // looks in a row that found nothing
   std::vector<Alarm*> timers_;               // armed ones; few
   std::vector<Poller*> pollers_;             // few; null: removed since the last poll
@@ -321,8 +325,8 @@ class Progress {
   int on_duty_ = 0;                   // rail threads that were called
   int started_ = 0;                   // rail threads that have started by themselves
   int most_threads_ = 0;              // rail threads that may
-  int ranks_ = 1;                     // that share these cores, including this one
-  const Cpus cpus_ = allowed_cpus();  // of the process; these threads run on them
+  int ranks_ = 1;                     // how many share these cores, including this one
+  const Cpus cpus_ = allowed_cpus();  // the process's; these threads run on them
   std::thread thread_;
   std::mutex stop_mutex_;
   std::condition_variable stop_wake_;

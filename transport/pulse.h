@@ -67,20 +67,21 @@ class Pulse {
     if (asked_at_ == 0) asked_at_ = time;
   }
 
-  // To be called every few tens of milliseconds while anything is expected. `waiting_since`: since
-  // when segments that were sent have made no progress; 0: there are none. `siblings_heard`: when
-  // anything last came by another link to the peer.
+  // Callers call this every few tens of milliseconds while anything is expected. `waiting_since`:
+  // since when segments that were sent have made no progress; 0: there are none. `siblings_heard`:
+  // when anything last came by another link to the peer.
   State look(const Link::Health& link, Nanos waiting_since, Nanos siblings_heard, Nanos time);
 
   bool is_asked() const { return asked_at_ != 0; }
   Nanos last_heard() const { return last_heard_; }
   bool is_suspected() const { return suspected_at_ != 0; }
-  // For how long, as of the last look, nothing was confirmed or answered beyond what is granted.
+  // Returns for how long, as of the last look, nothing was confirmed or answered beyond what is
+  // granted.
   Nanos silence() const { return silence_; }
-  // The trouble as of the last look, and since when. If the link was made anew, the trouble of the
-  // one before counts.
+  // These return the trouble as of the last look, and since when there is trouble. If the link was
+  // made anew, the trouble of the one before counts.
   Trouble trouble() const { return trouble_; }
-  // Whether, as of the last look, frames that this end sent were not confirmed. If all are
+  // Returns whether, as of the last look, frames that this end sent were not confirmed. If all are
   // confirmed and large frames do not get through, the peer's frames are the ones that are lost.
   bool is_owed() const { return owed_since_ != 0; }
   Nanos still_since() const { return still_since_; }
@@ -90,7 +91,7 @@ class Pulse {
   Trouble find_trouble(Nanos owed, Nanos mute, Nanos asked, Nanos time) const;
 
   Nanos begun_at_ = 0;
-  Nanos was_still_since_ = 0;  // of the link before; 0: there was none that stood still
+  Nanos was_still_since_ = 0;  // the earlier link's; 0: there was none that stood still
   Nanos last_heard_ = 0;
   Nanos asked_at_ = 0;
   bool has_answered_ = false;  // the peer has answered something by this link

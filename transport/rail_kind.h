@@ -27,9 +27,9 @@ struct RailUri {
   static absl::StatusOr<RailUri> parse(absl::string_view text);
 };
 
-// The error that says `why` the URI is no rail.
+// Returns the error that says `why` the URI is no rail.
 absl::Status bad_rail(absl::string_view uri, absl::string_view why);
-// OK if a rail may have that name.
+// Returns OK if a rail may have that name.
 absl::Status check_rail_name(absl::string_view uri, const std::string& name);
 
 struct RailKind {

@@ -134,7 +134,7 @@ class RateEstimator {
     }
     return is_over(busy_ += without(period, lead)) && learn(std::exchange(busy_, {}));
   }
-  // The period without its lead, if enough is left.
+  // Returns the period without its lead, if enough is left.
   static Busy without(const Busy& period, const Busy& lead) {
     if (lead.bytes == kNoLead || period.bytes < lead.bytes + kEnough) return period;
     return {period.bytes - lead.bytes, period.time - lead.time,
@@ -185,7 +185,8 @@ class RateEstimator {
     return !is_doubtful;
   }
 
-  // Whether the sample is far off to the same side as the one before it: then the rate has changed.
+  // Returns whether the sample is far off to the same side as the one before it: then the rate has
+  // changed.
   bool is_surprising(double sample) {
     const int side = sample > kFar * rate_ ? 1 : sample < rate_ / kFar ? -1 : 0;
     return std::exchange(side_, side) == side && side != 0;
@@ -223,7 +224,8 @@ class RateEstimator {
 
   static constexpr Nanos kWindow = 10 * kMillisecond;
   static constexpr uint64_t kEnough = 32 << 10;  // bytes
-  // As the bytes of a lead: the period follows another one without a pause, and has no lead.
+  // This value as the bytes of a lead says that the period follows another one without a pause, and
+  // has no lead.
   static constexpr uint64_t kNoLead = std::numeric_limits<uint64_t>::max();
   // A link that is never idle has at least so many bytes in flight.
   static constexpr uint64_t kFull = 16 << 10;
@@ -241,13 +243,13 @@ class RateEstimator {
   bool is_disturbed_ = false;
   uint64_t unclear_ = 0;    // bytes in flight that were disturbed
   double memory_ = 0;       // ns: weight of the windows that the estimate averages; 0: a guess
-  int side_ = 0;            // to which the last window was far off; 0: neither
+  int side_ = 0;            // the side to which the last window was far off; 0: neither
   uint64_t in_flight_ = 0;  // bytes
   Nanos busy_since_ = 0;
-  uint64_t most_in_flight_ = 0;  // since busy_since_
-  Busy period_;                  // since busy_since_
+  uint64_t most_in_flight_ = 0;  // the most since busy_since_
+  Busy period_;                  // the period since busy_since_
   Busy lead_;  // the beginning of period_, until the first acknowledgement; see kNoLead
-  Busy busy_, short_busy_, steps_;  // since the estimate was last looked at
+  Busy busy_, short_busy_, steps_;  // those since the estimate was last looked at
   // The rate that steps of step_length_ bytes have shown of late, where the link's is at_step_; 0:
   // none.
   double step_ = 0;

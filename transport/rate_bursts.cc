@@ -9,7 +9,7 @@ namespace nezha {
 
 namespace {
 
-// The rate that another link or a trial has shown; 0: none has.
+// Returns the rate that another link or a trial has shown; 0 if none has.
 double shown_rate(Device& device) {
   return device.counters().rate > 0 ? device.counters().rate : device.trial().rate();
 }

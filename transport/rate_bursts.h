@@ -11,8 +11,8 @@
 
 namespace nezha {
 
-// Each pair has one. All pairs share a rail's trial, which belongs to its device. Under Progress's
-// lock.
+// Each pair has one. All pairs share a rail's trial, which belongs to its device. All calls are
+// made under Progress's lock.
 class RateBursts {
  public:
   RateBursts(Ports& ports, Scheduler& scheduler, const Contact& contact)
@@ -20,14 +20,14 @@ class RateBursts {
 
   // The port has another link.
   void begin(Port& port) { at(port) = {}; }
-  // To be called now and then for each link while it is wanted.
+  // Callers call this now and then for each link while it is wanted.
   void look(Port& port, Nanos time);
   // A frame has come by the link.
   void heard(Port& port);
   // A part of a burst of the peer's has come by the link.
   void heard_filler(Port& port);
-  // Whether any burst is on its way. Looks at the links: when nobody waits, nothing may come by
-  // them that would show it.
+  // Returns whether any burst is on its way. Looks at the links: when nobody waits, nothing may
+  // come by them that would show it.
   bool is_any_under_way() const;
 
  private:
@@ -46,7 +46,7 @@ class RateBursts {
   Ports& ports_;
   Scheduler& scheduler_;
   const Contact& contact_;
-  std::array<Burst, kMaxRails> bursts_;  // by rail
+  std::array<Burst, kMaxRails> bursts_;  // indexed by rail
 };
 
 }  // namespace nezha

@@ -25,13 +25,13 @@ class RateTrial {
   // A burst that takes longer is not waited for.
   static constexpr Nanos kLongest = 2 * kSecond;
 
-  // Bytes per second, as far as bursts have shown it; 0: none has arrived.
+  // Returns the rate in bytes per second, as far as bursts have shown it; 0 if none has arrived.
   double rate() const { return rate_; }
   bool is_over() const { return bursts_ == kBursts; }
 
-  // Whether that link, which is fit for it, is to be sent a burst now. The first link that asks has
-  // the trial; if nothing has come of that for long, another may have it. `seed` depends on this
-  // process and link.
+  // Returns whether that link, which is fit for it, is to be sent a burst now. The first link that
+  // asks has the trial; if nothing has come of that for long, another may have it. `seed` depends
+  // on this process and link.
   bool is_due(uint64_t link, uint64_t seed, Nanos time) {
     if (is_over() || (link != link_ && time < held_until_)) return false;
     if (link != link_) {
@@ -49,7 +49,7 @@ class RateTrial {
   void sent(Nanos time) { sent_at_ = time; }
   // A part of a peer's burst has come.
   void disturbed(Nanos time) { disturbed_at_ = time; }
-  // Whether any burst was on its way after `since`.
+  // Returns whether any burst was on its way after `since`.
   bool has_disturbed(Nanos since, Nanos time) const {
     return disturbed_at_ >= since || (sent_at_ != 0 && time - sent_at_ < kLongest);
   }
@@ -75,7 +75,8 @@ class RateTrial {
   static constexpr Nanos kPatience = 200 * kMillisecond;
   static constexpr Nanos kNever = std::numeric_limits<Nanos>::max();
 
-  // Differs before each burst, so that processes whose bursts have met once do not meet again.
+  // Returns the pause before a burst. It differs before each burst, so that processes whose bursts
+  // have met once do not meet again.
   Nanos pause() const { return static_cast<Nanos>((seed_ >> (16 * bursts_)) % kLongestPause); }
 
   double rate_ = 0;

@@ -43,7 +43,8 @@ bool Reachability::is_hopeless(Nanos time) const {
   return is_hopeless;
 }
 
-// Every usable rail refuses connections, and none of them shows that the peer has ended.
+// Returns whether every usable rail refuses connections, and none of them shows that the peer has
+// ended.
 bool Reachability::is_refused() const {
   const RailMask asked = ports_.usable();
   bool is_refused = asked != 0 && ports_.up() == 0;

@@ -12,7 +12,7 @@
 
 namespace nezha {
 
-// Under Progress's lock.
+// Judges the peer of one channel. All calls are made under Progress's lock.
 class Reachability {
  public:
   Reachability(Ports& ports, const Contact& contact) : ports_(ports), contact_(contact) {}
@@ -23,17 +23,19 @@ class Reachability {
   void settled() { lost_at_ = 0; }
   bool is_lost() const { return lost_at_ != 0; }
 
-  // An error says why the peer cannot be waited for any more; OK: it can. To be called if no link
-  // is up and the peer has not left. `is_in_use`: somebody here waits for the peer.
+  // Returns OK if the peer can still be waited for; otherwise the error says why it cannot. Callers
+  // call this if no link is up and the peer has not left. `is_in_use` says whether somebody here
+  // waits for the peer.
   absl::Status verdict(Nanos time, bool is_in_use) const;
-  // Whether the peer's process has ended: each rail that can show that does; see Refusals.
+  // Returns whether the peer's process has ended: each rail that can show that does; see Refusals.
   bool is_shown_dead(Nanos time) const;
-  // Whether no rail reaches the peer, or all lose what is sent, though the peer's machine is there.
+  // Returns whether no rail reaches the peer, or all lose what is sent, though the peer's machine
+  // is there.
   bool is_cut_off() const;
-  // Whether the peer is connected but has not answered by any link for a while, though no path is
-  // known to be at fault.
+  // Returns whether the peer is connected but has not answered by any link for a while, though no
+  // path is known to be at fault.
   bool is_silent() const;
-  // The state of each rail, and its likely cause, for errors.
+  // Returns the state of each rail, and its likely cause, for errors.
   std::string describe() const;
 
  private:

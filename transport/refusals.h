@@ -44,7 +44,8 @@ class Refusals {
   }
 
   bool is_refused() const { return since_ != 0; }
-  // Whether the rail can show the end of the process. `lost_at`: when the pair lost its last link.
+  // Returns whether the rail can show the end of the process. `lost_at`: when the pair lost its
+  // last link.
   bool is_witness(Nanos lost_at) const {
     return closed_at_ != 0 && closed_at_ + kTogether >= lost_at;
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a rail to a peer is tried again after a link on it has died, and how far it is trusted.
+// Retry decides when a rail to a peer is tried again after a link on it has died, and how far it is
+// trusted.
 #pragma once
 
 #include "common/clock.h"
@@ -29,15 +30,15 @@ class Retry {
   // The interface has its carrier again: an attempt may succeed now.
   void carrier_returned() { attempt_at_ = 0; }
 
-  // Whether to connect now; `is_last_resort`: the pair has no link.
+  // Returns whether to connect now; `is_last_resort`: the pair has no link.
   bool due(Nanos time, bool is_last_resort) const;
-  // The part of its rate that the link is given, 0 to 1.
+  // Returns the part of its rate that the link is given, 0 to 1.
   double trust(Nanos time) const;
 
  private:
-  Nanos wait_ = 0;  // after the last failure; 0: there was none
+  Nanos wait_ = 0;  // the wait after the last failure; 0: there was none
   Nanos attempt_at_ = 0;
-  Nanos rest_ = 0;  // after the last death; 0: there was none
+  Nanos rest_ = 0;  // the rest after the last death; 0: there was none
   Nanos rest_until_ = 0;
   Nanos up_since_ = 0;
 };

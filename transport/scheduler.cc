@@ -65,7 +65,7 @@ RailMask Scheduler::usable(RailMask allowed) const {
   return preferred((up_ & allowed) != 0 ? up_ & allowed : up_);
 }
 
-// The rails' rates. A rail's weight is the mean of the rates that are alike to its own.
+// Returns the rails' rates. A rail's weight is the mean of the rates that are alike to its own.
 Scheduler::Weights Scheduler::weights(RailMask rails, uint64_t length) const {
   double total = 0;
   for_each_rail(rails, [&](Rail rail) { total += rate(rail); });
@@ -121,7 +121,7 @@ Rail Scheduler::whole(uint64_t length, uint64_t turn, RailMask allowed) const {
   return in_turn[turn % in_turn.size()];
 }
 
-// The size in bytes of each segment of a part but the last.
+// Returns the size in bytes of each segment of a part but the last.
 size_t Scheduler::segment_size(Rail rail, size_t part, int segments_per_rail) const {
   return std::max(at(rail).least_segment, size_by_rate(rail, part, segments_per_rail));
 }
@@ -215,7 +215,7 @@ void Scheduler::remove(OutSegment& segment) {
   segment.queued = false;
 }
 
-// The time that all rails together need for what all queues hold.
+// Returns the time that all rails together need for what all queues hold.
 Nanos Scheduler::time_queued() const {
   uint64_t bytes = 0;
   double rate = 0;

@@ -36,9 +36,9 @@ class Scheduler {
 
   static constexpr double kInitialRate = 125e6;  // 1 Gbit/s, until something is known
   static constexpr double kMostGuessed = 500e6;
-  // As a part of the fastest rail's rate: slower rails would keep others waiting when it is their
-  // turn. With two rails, taking turns pays from one half on, though little at first; and the rates
-  // that bursts show are up to a third off.
+  // This is a part of the fastest rail's rate: slower rails would keep others waiting when it is
+  // their turn. With two rails, taking turns pays from one half on, though little at first; and the
+  // rates that bursts show are up to a third off.
   static constexpr double kTakesTurns = 0.65;
 
   // All functions of this class are called under Progress's lock. `link` stays until link_down.
@@ -49,18 +49,18 @@ class Scheduler {
   void link_down(Rail rail, std::deque<OutSegment*>& orphans);
 
   RailMask up() const { return up_; }
-  // The rail's learned rate times its trust, bytes per second. The rail must have been up, as for
-  // the functions that follow.
+  // Returns the rail's learned rate times its trust, bytes per second. The rail must have been up,
+  // as for the functions that follow.
   double rate(Rail rail) const { return at(rail).rate.rate() * at(rail).trust; }
-  // The learned rate without the trust.
+  // Returns the learned rate without the trust.
   double learned_rate(Rail rail) const { return at(rail).rate.rate(); }
-  // The part of its learned rate that shares are computed with: a link that has come back gets
-  // little at first. 1 after link_up.
+  // Sets the part of its learned rate that shares are computed with: a link that has come back gets
+  // little at first. It is 1 after link_up.
   void set_trust(Rail rail, double trust) { at(rail).trust = trust; }
 
-  // Whether neither this link nor, before it came up, another link of its rail has shown its rate.
-  // If so, the rate may be guessed anew. A guess has an upper limit, because above it, messages
-  // that do not show the rate take the same time.
+  // Returns whether neither this link nor, before it came up, another link of its rail has shown
+  // its rate. If so, the rate may be guessed anew. A guess has an upper limit, because above it,
+  // messages that do not show the rate take the same time.
   bool is_guess(Rail rail) const { return at(rail).rate.is_guess(); }
   void guess(Rail rail, double rate) { at(rail).rate.guess(std::min(rate, kMostGuessed)); }
 
@@ -71,19 +71,20 @@ class Scheduler {
   // Says whether the rail is avoided: it gets work only if no other rail may have it, and what is
   // queued for it goes to others.
   void avoid(Rail rail, bool is_avoided);
-  // These rails without the avoided ones, or all of them if all are avoided.
+  // Returns these rails without the avoided ones, or all of them if all are avoided.
   RailMask preferred(RailMask rails) const {
     return (rails & ~avoided_) != 0 ? rails & ~avoided_ : rails;
   }
 
-  // The rail for all of a short message. Rails about as fast as the fastest take turns, since one
-  // message costs the processes less than its parts would. kAnyRail: the message is to be cut.
+  // Returns the rail for all of a short message. Rails about as fast as the fastest take turns,
+  // since one message costs the processes less than its parts would. Returns kAnyRail if the
+  // message is to be cut.
   Rail whole(uint64_t length, uint64_t turn, RailMask allowed) const;
 
   // Cuts `length` bytes over those rails of `allowed` that are up. Each part but the last is a
   // multiple of `granule` bytes. A rail's part becomes at least `segments_per_rail` segments,
-  // unless it is too short for that or longer than kLongPart. With no rail up: one part on
-  // kAnyRail.
+  // unless it is too short for that or longer than kLongPart. If no rail is up, there is one part
+  // on kAnyRail.
   Cuts cut(uint64_t length, size_t granule, int segments_per_rail, RailMask allowed) const;
 
   // Queues a segment for the rail that it names, or for the best of `allowed`. Segments that are
@@ -99,15 +100,15 @@ class Scheduler {
   // Submits the segments that may be in flight now.
   void pump();
 
-  // To be called now and then. A slow link that has carried nothing for a while may be faster by
-  // now, so its estimate is raised until its traffic shows the rate.
+  // Callers call this now and then. A slow link that has carried nothing for a while may be faster
+  // by now, so its estimate is raised until its traffic shows the rate.
   void reconsider(Nanos time);
 
   // A segment was acknowledged. Returns whether the link's rate was learned anew.
   bool acknowledged(const OutSegment& segment);
 
-  // Since when the segments that are to be acknowledged at once have made no progress; 0: there are
-  // none.
+  // Returns since when the segments that are to be acknowledged at once have made no progress; 0 if
+  // there are none.
   Nanos waiting_since(Rail rail) const;
 
  private:
@@ -129,9 +130,9 @@ class Scheduler {
       asked_for_ += open_;
       open_ = in_a_row_ = 0;
     }
-    // The charge of segments that are not acknowledged and that no later segment asks for.
+    // Returns the charge of segments that are not acknowledged and that no later segment asks for.
     uint64_t open() const { return open_; }
-    // The charge submitted since a segment last asked, acknowledged or not.
+    // Returns the charge submitted since a segment last asked, acknowledged or not.
     uint64_t in_a_row() const { return in_a_row_; }
 
    private:
@@ -145,7 +146,7 @@ class Scheduler {
     size_t least_segment = 0;  // bytes; see DeviceTraits
     double trust = 1;
     RecycledDeque<OutSegment*> segments;
-    uint64_t bytes = 0;  // of `segments`
+    uint64_t bytes = 0;  // the bytes of `segments`
     Lazy lazy;
     Nanos last_progress = 0;
   };
@@ -186,19 +187,19 @@ class Scheduler {
   // frame that goes back.
   static constexpr size_t kAckNow = 4 << 10;
   static constexpr Nanos kForgotten = kSecond;
-  static constexpr double kHope = 0.25;  // of the fastest link's rate
+  static constexpr double kHope = 0.25;  // a part of the fastest link's rate
   // A frame that only acknowledges costs as much as a small message, so it is to be rare. But bytes
   // ahead of a segment that is acknowledged at once delay its acknowledgement, and the delay must
   // not be taken for a rate that has fallen (RateEstimator).
   static constexpr Nanos kLazyTime = 200 * kMicrosecond;
   static constexpr uint64_t kLeastLazy = 8 << 10;
-  // Over all rails. Even where they came up one by one, this comes to half of what a pair may have
-  // retained, and to a little of its credit.
+  // The limit is for all rails together. Even where they came up one by one, this comes to half of
+  // what a pair may have retained, and to a little of its credit.
   static constexpr uint64_t kMaxLazy = 64 << 10;
   // Rates must still be learned where all acknowledgements come with frames that go back anyway.
   static constexpr uint64_t kMaxLazyInARow = 64 << 10;
 
-  // The rail must have been up.
+  // Returns the rail's queue. The rail must have been up.
   Queue& at(Rail rail) { return *queues_[static_cast<size_t>(rail)]; }
   const Queue& at(Rail rail) const { return *queues_[static_cast<size_t>(rail)]; }
   bool is_up(Rail rail) const { return (up_ & rail_bit(rail)) != 0; }

@@ -33,8 +33,8 @@ class SharedContexts {
   // peer has not closed itself, of which it must be told.
   std::vector<UniqueId> end_closed(absl::FunctionRef<bool(uint64_t context)> is_pending);
 
-  // The open contexts that this process is a member of and that the peer has yet to hear of. They
-  // count as told from then on.
+  // Returns the open contexts that this process is a member of and that the peer has yet to hear
+  // of. They count as told from then on.
   std::vector<UniqueId> take_untold(absl::FunctionRef<bool(const UniqueId& id)> is_member);
   void told(const UniqueId& id);
   // What the peer was told may have been lost.
@@ -42,12 +42,13 @@ class SharedContexts {
 
   bool contains(const UniqueId& id) const { return find(id) != nullptr; }
   bool has_left(uint64_t context) const;  // whether the peer has
-  // The contexts that neither has closed.
+  // Returns the contexts that neither has closed.
   std::vector<UniqueId> open() const;
   bool has_open(absl::FunctionRef<bool(const UniqueId& id)> counts) const;
-  // A context that the peer has not closed, another one at each turn; null: there is none.
+  // Returns a context that the peer has not closed, another one at each turn; null if there is
+  // none.
   const UniqueId* next(uint32_t turn) const;
-  // The contexts that were closed here lately, and have ended.
+  // Returns the contexts that were closed here lately, and have ended.
   const std::deque<UniqueId>& closed() const { return closed_; }
   bool is_closed(const UniqueId& id) const;
 

@@ -10,7 +10,7 @@
 
 namespace nezha {
 
-// Under Progress's lock, so that the lines are in the order of the steps.
+// Is called under Progress's lock, so that the lines are in the order of the steps.
 template <typename... Args>
 void trace_step(spdlog::format_string_t<Args...> format, Args&&... args) {
   static const bool kIsOn = log().should_log(spdlog::level::trace);

@@ -78,7 +78,8 @@ constexpr size_t kMaxRailName = 31;                  // bytes
 // no grant. It is also the most that this process holds of a peer's messages that nobody has asked
 // for yet.
 constexpr uint64_t kInitialCredit = 2 << 20;
-// Bytes that holding a segment of that length takes: memory comes in powers of two, from 256.
+// Returns the bytes that holding a segment of that length takes: memory comes in powers of two,
+// from 256.
 constexpr uint64_t charge(uint64_t length) {
   return length == 0 ? 0 : std::bit_ceil(std::max<uint64_t>(length, 256));
 }
@@ -120,7 +121,8 @@ using WelcomeBytes = std::array<std::byte, kWelcomeSize>;
 
 HelloBytes encode(const Hello& hello);
 WelcomeBytes encode(const Welcome& welcome);
-// kFailedPrecondition if the peer speaks another version, kInvalidArgument if it is not nezha.
+// Returns kFailedPrecondition if the peer speaks another version, kInvalidArgument if it is not
+// nezha.
 absl::StatusOr<Hello> decode_hello(const HelloBytes& bytes);
 absl::StatusOr<Welcome> decode_welcome(const WelcomeBytes& bytes);
 
@@ -148,7 +150,8 @@ constexpr uint8_t kFlagCharged = 1;  // the payload was charged against the cred
 constexpr uint8_t kFlagAckNow = 2;   // acknowledge at once, not with the next frame that goes out
 // The sender has more than its credit allows, or waits until the receiver asks for the message.
 constexpr uint8_t kFlagWantGrant = 4;
-// No payload: the sender has given the message up; `offset` says how many of its bytes come in all.
+// The segment has no payload: the sender has given the message up; `offset` says how many of its
+// bytes come in all.
 constexpr uint8_t kFlagAbandoned = 8;
 
 struct FrameHeader {
@@ -174,8 +177,8 @@ struct MessageInfo {
 
 struct DataHeader {
   MessageInfo info;
-  uint64_t number = 0;    // of the message, in this direction of the pair
-  uint64_t offset = 0;    // of the payload in the message, bytes; see kFlagAbandoned
+  uint64_t number = 0;    // the message's, in this direction of the pair
+  uint64_t offset = 0;    // the payload's place in the message, bytes; see kFlagAbandoned
   uint32_t previous = 0;  // see above
   // How often the segment was sent before, by links that the sender has given up since. If two
   // attempts are under way at once, the higher one is the one that will be complete.
@@ -218,7 +221,7 @@ struct RollCall {
   RollCallKind kind = RollCallKind::kEntered;
 };
 
-// Bodies; the caller puts the header in front.
+// These encode bodies; the caller puts the header in front.
 std::string encode_number(uint64_t number);  // kGrant
 std::string encode_id(const UniqueId& id);   // kLeave, kJoin
 std::string encode(const LinkDown& down);

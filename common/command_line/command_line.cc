@@ -21,7 +21,7 @@ const Option* find(const OptionTable& table, int value) {
   return nullptr;
 }
 
-// The options' letters, as getopt_long() takes them.
+// Returns the options' letters, as getopt_long() takes them.
 std::string letters_of(const OptionTable& table) {
   std::string letters = ":";  // so that a missing value differs from an unknown option
   for (const Option& each : table) {
@@ -32,7 +32,7 @@ std::string letters_of(const OptionTable& table) {
   return letters;
 }
 
-// The options' names, as getopt_long() takes them. They refer to the table.
+// Returns the options' names, as getopt_long() takes them. They refer to the table.
 std::vector<option> names_of(const OptionTable& table) {
   std::vector<option> names;
   for (size_t i = 0; i < table.size(); ++i) {

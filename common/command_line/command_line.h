@@ -15,7 +15,8 @@ class UsageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Why a setter refuses a value. Its caller knows where the value is from, and says so.
+// The reason why a setter refuses a value. The setter's caller knows where the value is from, and
+// says so.
 class BadValue : public UsageError {
  public:
   using UsageError::UsageError;
@@ -34,8 +35,8 @@ using OptionTable = std::vector<Option>;
 struct BadOption {
   const Option* option;  // null: no option is meant, or more than one
   bool needs_value;      // else the option, if there is one, takes none
-  char letter;           // of an option that is not known; 0: it is not named by a letter
-  std::string word;      // as the command line has it
+  char letter;           // the unknown option's letter; 0: it is not named by a letter
+  std::string word;      // the word on the command line
 };
 
 // Calls the setters of the options that the command line has, and returns the words that are not

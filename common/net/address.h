@@ -19,8 +19,8 @@ namespace nezha::net {
 struct Address {
   sockaddr_storage storage{};
 
-  static absl::StatusOr<Address> parse(absl::string_view text);       // as from str()
-  static absl::StatusOr<Address> parse_host(absl::string_view text);  // as from host(); port 0
+  static absl::StatusOr<Address> parse(absl::string_view text);       // parses str()
+  static absl::StatusOr<Address> parse_host(absl::string_view text);  // parses host(); port 0
   // Takes an address in the kernel's format, in network order, and sets port 0. Returns nothing if
   // the size is not that of the family.
   static std::optional<Address> from_bytes(int family, const void* bytes, size_t size);
@@ -36,10 +36,11 @@ struct Address {
   uint16_t port() const;
   void set_port(uint16_t port);
   bool is_link_local() const;      // IPv6's only, which are valid on one interface
-  void set_scope(unsigned index);  // of the interface
+  void set_scope(unsigned index);  // sets the interface
   bool is_multicast() const;
 
-  // Whether family, address and port are the same and, for link-local addresses, the interface.
+  // Returns whether family, address and port are the same and, for link-local addresses, the
+  // interface.
   friend bool operator==(const Address& a, const Address& b);
 };
 

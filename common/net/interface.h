@@ -13,7 +13,7 @@ namespace nezha::net {
 
 // An address of an interface.
 struct AssignedAddress {
-  int index = 0;  // of the interface
+  int index = 0;  // the interface's
   Address address;
   int prefix = 0;  // bits
   // Another host has the address (duplicate address detection, RFC 4862), so no socket can have it.
@@ -53,15 +53,15 @@ absl::StatusOr<InterfaceState> look_at(const std::string& interface, Netlink& ne
 // Returns the addresses of all interfaces of the network namespace.
 absl::StatusOr<std::vector<AssignedAddress>> assigned_addresses(Netlink& netlink);
 
-// Returns the address to take, with port 0. kUnavailable: an address of a better kind than those
-// that can be used now may be usable soon. kNotFound: there is none. The error lists the addresses
-// that there are.
+// Returns the address to take, with port 0. Returns kUnavailable if an address of a better kind
+// than those that can be used now may be usable soon, and kNotFound if there is none. The error
+// lists the addresses that there are.
 absl::StatusOr<Address> choose_address(const std::string& interface,
                                        const std::vector<AssignedAddress>& addresses,
                                        const AddressWish& wish);
 
-// The same for the interface as it is now. If there is no interface of that name, the error names
-// those that there are.
+// Does the same for the interface as it is now. If there is no interface of that name, the error
+// names those that there are.
 absl::StatusOr<Address> interface_address(const std::string& interface, const AddressWish& wish);
 
 // Returns kNotFound, which names the interfaces that there are.

@@ -43,7 +43,8 @@ void for_each_attribute(NetlinkBytes rest, Visit visit) {
   }
 }
 
-// A socket that asks the kernel. Each call returns when the kernel has answered. Not thread-safe.
+// A socket that asks the kernel. Each call returns when the kernel has answered. The class is not
+// thread-safe.
 class Netlink {
  public:
   // Receives the messages of an answer: their kind (RTM_NEWLINK, ...) and the bytes after their
@@ -54,7 +55,7 @@ class Netlink {
 
   // Visits all links of the network namespace.
   absl::Status links(Visit visit);
-  // Visits the link of that name. kNotFound if there is none.
+  // Visits the link of that name. Returns kNotFound if there is none.
   absl::Status link(const std::string& name, Visit visit);
   // Visits all addresses of the network namespace.
   absl::Status addresses(Visit visit);
@@ -66,7 +67,7 @@ class Netlink {
   absl::StatusOr<bool> read_some(NetlinkBytes rest, Visit visit);
 
   Socket socket_;
-  uint32_t number_ = 0;  // of the latest question
+  uint32_t number_ = 0;  // the latest question's
 };
 
 }  // namespace nezha::net

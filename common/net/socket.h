@@ -41,15 +41,15 @@ class Socket {
 
 // Makes the socket's frames go through `interface` and no other, whatever the routes are.
 absl::Status bind_to_interface(int fd, const std::string& interface);
-// Whether the socket is bound to the interface that has the name now. A socket that was bound to an
-// earlier interface of that name stays bound to the earlier one.
+// Returns whether the socket is bound to the interface that has the name now. A socket that was
+// bound to an earlier interface of that name stays bound to the earlier one.
 bool is_bound_to(int fd, const std::string& interface);
 
-// A non-blocking TCP socket, bound to `address`, whose frames go through `interface` and no other,
-// whatever the routes are: two NICs may be on one subnet.
+// Returns a non-blocking TCP socket, bound to `address`, whose frames go through `interface` and no
+// other, whatever the routes are: two NICs may be on one subnet.
 absl::StatusOr<Socket> bound_socket(const std::string& interface, const Address& address);
-// Such a socket that listens. Remaining connections of an earlier listener do not prevent it.
-// kAlreadyExists: the port is taken.
+// Returns such a socket that listens. Remaining connections of an earlier listener do not prevent
+// it. Returns kAlreadyExists if the port is taken.
 absl::StatusOr<Socket> listening_socket(const std::string& interface, const Address& address);
 
 // Calls `open` with each port of the range in turn, or with 0 if any port will do, until it returns

@@ -23,10 +23,10 @@ class AllreduceOptions : public CollectiveOptions, public ReductionOptions {
  public:
   using CollectiveOptions::CollectiveOptions;
 
-  /// The vector that this rank contributes: `elements` elements at `data`. The memory belongs to
-  /// the caller. It must stay valid and unwritten until the operation is over; nezha does not write
-  /// to it (unless it is an output too). Without an input, the contents of the outputs are the
-  /// inputs (in place).
+  /// Sets the vector that this rank contributes: `elements` elements at `data`. The memory belongs
+  /// to the caller. It must stay valid and unwritten until the operation is over; nezha does not
+  /// write to it (unless it is an output too). Without an input, the contents of the outputs are
+  /// the inputs (in place).
   template <typename T>
   void setInput(const T* data, size_t elements) {
     setInput(dataTypeOf<T>(), data, elements);
@@ -36,9 +36,9 @@ class AllreduceOptions : public CollectiveOptions, public ReductionOptions {
     setInputs(type, {data}, elements);
   }
 
-  /// Several vectors of `elements` elements that this rank contributes. Their reduction, in this
-  /// order, is its contribution (which takes memory for one more vector). The same vector may be
-  /// there more than once.
+  /// Sets several vectors of `elements` elements that this rank contributes. Their reduction, in
+  /// this order, is its contribution (which takes memory for one more vector). The same vector may
+  /// be there more than once.
   template <typename T>
   void setInputs(const std::vector<const T*>& data, size_t elements) {
     setInputs(dataTypeOf<T>(), {data.begin(), data.end()}, elements);
@@ -55,8 +55,8 @@ class AllreduceOptions : public CollectiveOptions, public ReductionOptions {
     type_ = type;
   }
 
-  /// Where the result goes: as many elements as the input. The output may be the input itself, and
-  /// may not overlap it otherwise. Its contents are undefined after an error.
+  /// Sets where the result goes: as many elements as the input. The output may be the input itself,
+  /// and may not overlap it otherwise. Its contents are undefined after an error.
   template <typename T>
   void setOutput(T* data, size_t elements) {
     setOutput(dataTypeOf<T>(), data, elements);
@@ -64,8 +64,8 @@ class AllreduceOptions : public CollectiveOptions, public ReductionOptions {
   /// Sets an output of a type that is known at run time only.
   void setOutput(DataType type, void* data, size_t elements) { setOutputs(type, {data}, elements); }
 
-  /// Several places that the result goes to. Each may be one of the inputs. They may not overlap
-  /// inputs otherwise, nor each other.
+  /// Sets several places that the result goes to. Each may be one of the inputs. They may not
+  /// overlap inputs otherwise, nor each other.
   template <typename T>
   void setOutputs(const std::vector<T*>& data, size_t elements) {
     setOutputs(dataTypeOf<T>(), {data.begin(), data.end()}, elements);
@@ -77,7 +77,7 @@ class AllreduceOptions : public CollectiveOptions, public ReductionOptions {
     output_type_ = type;
   }
 
-  /// Whether the result is reproducible. The bits of an element then depend only on the ranks'
+  /// Sets whether the result is reproducible. The bits of an element then depend only on the ranks'
   /// values of this element, the type, the operation and the number of ranks. They are the same in
   /// every run, however a vector is cut into messages. By default they may also depend on the
   /// algorithm, and thereby on the message's length and the element's place in it. It is an error
@@ -98,8 +98,8 @@ class AllreduceOptions : public CollectiveOptions, public ReductionOptions {
   /// no such operation: the hosts carry it, and the log (NEZHA_LOG=info) says so once.
   void setReproducible(bool reproducible) { reproducible_ = reproducible; }
 
-  /// The algorithm, which must be the same on every rank. Operations without elements choose their
-  /// own. If the operation is reproducible, or not commutative, kRing and kBcube are
+  /// Sets the algorithm, which must be the same on every rank. Operations without elements choose
+  /// their own. If the operation is reproducible, or not commutative, kRing and kBcube are
   /// InvalidArgument. Default: NEZHA_ALGORITHM in the environment of rank 0, or kAuto.
   void setAlgorithm(Algorithm algorithm) { algorithm_ = algorithm; }
 

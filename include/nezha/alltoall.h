@@ -47,8 +47,8 @@ NEZHA_EXPORT void alltoall(const AlltoallOptions& options);
 /// Throws InvalidArgument (nothing was started), and IoError if the context is broken.
 [[nodiscard]] NEZHA_EXPORT Handle alltoallAsync(const AlltoallOptions& options);
 
-/// As alltoall, with blocks of unequal lengths. Algorithms: kPairwise, and kDirect, which is the
-/// default because no rank knows how much the others have.
+/// Runs one alltoallv, as alltoall does, with blocks of unequal lengths. Algorithms: kPairwise, and
+/// kDirect, which is the default because no rank knows how much the others have.
 ///
 /// Throws InvalidArgument (nothing was started). Throws IoError or TimeoutError (nezha/errors.h),
 /// which name the rank, the rail and what was tried, also if ranks disagree on the collective, a

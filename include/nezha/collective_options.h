@@ -18,10 +18,11 @@
 
 namespace nezha {
 
-/// Not for users: how the options describe elements that are only moved, not added up.
+/// How the options describe elements that are only moved, not added up. Programs do not use this
+/// namespace.
 namespace detail {
 
-/// The type of such elements: dataTypeOf() where it knows one, and otherwise that of bytes.
+/// Returns the type of such elements: dataTypeOf() where it knows one, and otherwise that of bytes.
 template <typename T>
 constexpr DataType moved_type() {
   if constexpr (hasDataType<T>()) {
@@ -32,8 +33,8 @@ constexpr DataType moved_type() {
   }
 }
 
-/// How many elements of that type they are. The operation refuses more elements than memory can
-/// have.
+/// Returns how many elements of that type they are. The operation refuses more elements than memory
+/// can have.
 template <typename T>
 constexpr size_t moved_elements(size_t elements) {
   if constexpr (hasDataType<T>()) {
@@ -52,17 +53,18 @@ class CollectiveOptions {
   /// Options of an operation on this context, which must not be null.
   explicit CollectiveOptions(std::shared_ptr<Context> context) : context_(std::move(context)) {}
 
-  /// Tells operations apart that run at the same time on one context. Operations with the same tag
-  /// match in the order in which each rank starts them, whichever collectives they are, and that
-  /// order must be the same on all ranks. Any number except 2^32 - 1, which is nezha's own.
+  /// Sets the tag, which tells apart operations that run at the same time on one context.
+  /// Operations with the same tag match in the order in which each rank starts them, whichever
+  /// collectives they are, and that order must be the same on all ranks. It may be any number
+  /// except 2^32 - 1, which is nezha's own.
   ///
   /// A program may also give each operation a new tag. Consecutive tags, such as a counter's, take
   /// no memory once their operations are over. A tag whose neighbours are not used as often takes
   /// some 50 bytes for as long as the context lives.
   void setTag(uint32_t tag) { tag_ = tag; }
 
-  /// The deadline of the whole operation, counted from the call. It must be more than 0, or the
-  /// call throws InvalidArgument; more than a year counts as a year. Default: the context's.
+  /// Sets the deadline of the whole operation, counted from the call. It must be more than 0, or
+  /// the call throws InvalidArgument; more than a year counts as a year. Default: the context's.
   void setTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
 
  private:
@@ -76,7 +78,8 @@ class CollectiveOptions {
 /// The options of the collectives that combine elements: allreduce, reduce and reduce_scatter.
 class ReductionOptions {
  public:
-  /// The operation. It must be the same on every rank, as must the element type. Default: the sum.
+  /// Sets the operation. It must be the same on every rank, as must the element type. Default: the
+  /// sum.
   void setOperation(ReduceOperation operation) { operation_ = operation; }
 
   /// Reduces by a function of the caller's own, and so sets the operation to kCustom.
@@ -87,9 +90,10 @@ class ReductionOptions {
     operation_ = ReduceOperation::kCustom;
   }
 
-  /// Whether the operation is commutative (the default). If it is not, the operands are combined in
-  /// the order of the ranks, and those of one rank in the order of its inputs. An allreduce then
-  /// uses the tree of AllreduceOptions::setReproducible. Must be the same on every rank.
+  /// Sets whether the operation is commutative, which is the default. If it is not, the operands
+  /// are combined in the order of the ranks, and those of one rank in the order of its inputs. An
+  /// allreduce then uses the tree of AllreduceOptions::setReproducible. The setting must be the
+  /// same on every rank.
   void setCommutative(bool commutative) { commutative_ = commutative; }
 
  private:
@@ -107,15 +111,15 @@ class RootedOptions : public CollectiveOptions {
  public:
   using CollectiveOptions::CollectiveOptions;
 
-  /// The rank that gets a reduce's result, or whose vector is broadcast. Must be given, and must be
-  /// the same on every rank.
+  /// Sets the rank that gets a reduce's result, or whose vector is broadcast. It must be given, and
+  /// must be the same on every rank.
   void setRoot(int root) { root_ = root; }
 
-  /// The vector that this rank contributes: `elements` elements at `data`. In a broadcast only the
-  /// root contributes, and the inputs of other ranks are ignored. The memory belongs to the caller.
-  /// It must stay valid and unwritten until the operation is over; nezha does not write to it
-  /// (unless it is an output too). Without an input, the contents of the output are the input (in
-  /// place).
+  /// Sets the vector that this rank contributes: `elements` elements at `data`. In a broadcast only
+  /// the root contributes, and the inputs of other ranks are ignored. The memory belongs to the
+  /// caller. It must stay valid and unwritten until the operation is over; nezha does not write to
+  /// it (unless it is an output too). Without an input, the contents of the output are the input
+  /// (in place).
   template <typename T>
   void setInput(const T* data, size_t elements) {
     setInput(detail::moved_type<T>(), data, detail::moved_elements<T>(elements));
@@ -125,9 +129,9 @@ class RootedOptions : public CollectiveOptions {
     set_inputs(type, {data}, elements);
   }
 
-  /// Where the result goes: as many elements as the input, of the same type. The output may be the
-  /// input itself, and may not overlap it otherwise. Its contents are undefined after an error. In
-  /// a reduce only the root has a result, and the outputs of other ranks are not written. In a
+  /// Sets where the result goes: as many elements as the input, of the same type. The output may be
+  /// the input itself, and may not overlap it otherwise. Its contents are undefined after an error.
+  /// In a reduce only the root has a result, and the outputs of other ranks are not written. In a
   /// broadcast every rank has one; the root may do without an output if it has an input.
   template <typename T>
   void setOutput(T* data, size_t elements) {
@@ -138,8 +142,8 @@ class RootedOptions : public CollectiveOptions {
     output_ = {data, elements, type, true};
   }
 
-  /// The algorithm, the same on every rank. InvalidArgument if the collective does not have it.
-  /// Default: kAuto.
+  /// Sets the algorithm, which must be the same on every rank. The collective throws
+  /// InvalidArgument if it does not have the algorithm. Default: kAuto.
   void setAlgorithm(Algorithm algorithm) { algorithm_ = algorithm; }
 
  protected:
@@ -218,8 +222,8 @@ class BlocksOptions : public CollectiveOptions {
     output_ = {data, type, 0, std::move(counts), true, true};
   }
 
-  /// The algorithm, the same on every rank. InvalidArgument if the collective does not have it.
-  /// Default: kAuto.
+  /// Sets the algorithm, which must be the same on every rank. The collective throws
+  /// InvalidArgument if it does not have the algorithm. Default: kAuto.
   void setAlgorithm(Algorithm algorithm) { algorithm_ = algorithm; }
 
  protected:

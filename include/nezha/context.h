@@ -55,7 +55,7 @@ enum class BalancePolicy {
   /// Learns nothing: Plan::kAuto is Plan::kStripe, and Plan::kSlice has the given parts or equal
   /// ones.
   kNone,
-  /// For tests: changes the parts at random every few operations.
+  /// Changes the parts at random every few operations, for tests.
   kShuffle,
 };
 
@@ -93,8 +93,8 @@ struct ContextOptions {
   /// This rank's devices, as URIs: `tcp:eth0`, `tcp:eth1?rail=blue&family=6`. Two devices on two
   /// ranks are on the same rail if they have the same rail name, which is the interface's name
   /// unless `rail=` gives another. A rank may lack a rail that others have, as long as each pair
-  /// that exchanges data has one in common. At most 16. Empty: not given (NEZHA_RAILS, or
-  /// {"auto"}).
+  /// that exchanges data has one in common. There are at most 16 devices. An empty list counts as
+  /// not given (NEZHA_RAILS, or {"auto"}).
   ///
   /// If an interface has several addresses, nezha takes one that can be used. It prefers IPv4 to
   /// IPv6 and IPv6 to link-local IPv6 (`family=` names the family). Within a family it prefers an
@@ -170,36 +170,40 @@ struct ContextOptions {
   std::vector<std::string> rails;
   /// The ports at which this rank is reached, such as "20000-20100", for firewalls. Each tcp rail
   /// listens at the first port of these that is free at its address (TCP), and a flare rail
-  /// receives at one of them (UDP). Each process on a host needs one. IoError if none is free. A
-  /// connection is made to such a port of either rank, from a port that the kernel chooses
-  /// (net.ipv4.ip_local_port_range). Devices that the process has open already stay where they are.
-  /// Each rank may have its own ports. Empty: not given (NEZHA_PORTS, or any port).
+  /// receives at one of them (UDP). Each process on a host needs one. The error is IoError if none
+  /// is free. A connection is made to such a port of either rank, from a port that the kernel
+  /// chooses (net.ipv4.ip_local_port_range). Devices that the process has open already stay where
+  /// they are. Each rank may have its own ports. An empty text counts as not given (NEZHA_PORTS, or
+  /// any port).
   std::string ports;
   /// The deadline of creation, and the default deadline of an operation as a whole. It must be more
-  /// than 0; more than a year counts as a year. Not given: NEZHA_TIMEOUT, or 30 s. Each rank may
-  /// have its own.
+  /// than 0; more than a year counts as a year. If it is not given, it is that of NEZHA_TIMEOUT, or
+  /// 30 s. Each rank may have its own.
   std::optional<std::chrono::milliseconds> timeout;
-  /// Not given: NEZHA_PLAN; else Plan::kSlice if rank 0 is given shares, and Plan::kAuto otherwise.
+  /// How operations are spread over the rails. If it is not given, NEZHA_PLAN sets it. Otherwise it
+  /// is Plan::kSlice if rank 0 is given shares, and Plan::kAuto if not.
   std::optional<Plan> plan;
-  /// For Plan::kSlice only: the part of each message that each rail carries, in the order of
-  /// `rails` without a flare rail. The scale is any positive one below 1e12 (`{1000, 400}`). A rail
-  /// with 0 is a spare: it carries messages when those with more have failed. At least one share is
-  /// positive. Empty: not given (NEZHA_SHARES, or equal parts).
+  /// The part of each message that each rail carries by Plan::kSlice, in the order of `rails`
+  /// without a flare rail. The scale is any positive one below 1e12 (`{1000, 400}`). A rail with 0
+  /// is a spare: it carries messages when those with more have failed. At least one share is
+  /// positive. An empty list counts as not given (NEZHA_SHARES, or equal parts).
   std::vector<double> shares;
-  /// Not given: NEZHA_POLICY; else BalancePolicy::kNone if rank 0 is given shares, so that the
-  /// shares stay as they are, and BalancePolicy::kModel otherwise. Shares together with another
-  /// policy than kNone are InvalidArgument. With Plan::kStripe the policy has nothing to decide. It
-  /// decides about two to eight rails that all ranks have. With kModel and four ranks or more it
-  /// also decides about algorithms, even with a single rail if there are at most 256 ranks.
+  /// The load balancer's policy. If it is not given, NEZHA_POLICY sets it. Otherwise it is
+  /// BalancePolicy::kNone if rank 0 is given shares, so that the shares stay as they are, and
+  /// BalancePolicy::kModel if not. Shares together with another policy than kNone are
+  /// InvalidArgument. With Plan::kStripe the policy has nothing to decide. It decides about two to
+  /// eight rails that all ranks have. With kModel and four ranks or more it also decides about
+  /// algorithms, even with a single rail if there are at most 256 ranks.
   std::optional<BalancePolicy> policy;
-  /// Not given: NEZHA_POLLING, or Polling::kLatencyFirst. Each rank may have its own.
+  /// What a waiting caller does. If it is not given, it is that of NEZHA_POLLING, or
+  /// Polling::kLatencyFirst. Each rank may have its own.
   std::optional<Polling> polling;
-  /// The file of the data length table. Rank 0 only; without effect on other ranks. This run starts
-  /// from what an earlier run left there, if the rails and the plan are the same; otherwise the
-  /// file is left alone, with a warning. The table is written to the file when the context is
-  /// destroyed. InvalidArgument if the file exists and is no such table, or if it does not exist
-  /// and its folder does not exist either or is not writable. Empty: not given (NEZHA_TABLE, or
-  /// none).
+  /// The file of the data length table. It has an effect at rank 0 only. This run starts from what
+  /// an earlier run left there, if the rails and the plan are the same; otherwise the file is left
+  /// alone, with a warning. The table is written to the file when the context is destroyed. The
+  /// error is InvalidArgument if the file exists and is no such table, or if it does not exist and
+  /// its folder does not exist either or is not writable. An empty text counts as not given
+  /// (NEZHA_TABLE, or none).
   std::string table;
 };
 
@@ -252,7 +256,7 @@ struct SizeClassStats {
   /// How often the shares or the algorithm have changed, counted from 1.
   uint32_t number = 0;
 
-  // Known at rank 0 only, empty or 0 elsewhere:
+  // The members that follow are known at rank 0 only, and are empty or 0 elsewhere:
 
   /// "searching" (it is open which lanes are to carry the class), "cold" (one lane carries
   /// everything), "hot" (several lanes carry parts, and the right parts are being sought) or
@@ -364,22 +368,23 @@ class NEZHA_EXPORT Context {
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
-  /// This process's rank in this context, whether the program, the launcher or a split assigned it:
-  /// 0 <= rank() < size().
+  /// Returns this process's rank in this context, whether the program, the launcher or a split
+  /// assigned it: 0 <= rank() < size().
   int rank() const;
-  /// How many ranks there are.
+  /// Returns how many ranks there are.
   int size() const;
-  /// `ContextOptions::timeout`.
+  /// Returns `ContextOptions::timeout`.
   std::chrono::milliseconds timeout() const;
 
-  /// One entry per rail of this rank, in the order of `ContextOptions::rails`. Counters belong to
-  /// the process: contexts that share a device share them.
+  /// Returns one entry per rail of this rank, in the order of `ContextOptions::rails`. Counters
+  /// belong to the process: contexts that share a device share them.
   std::vector<RailStats> rails() const;
 
-  /// How the load balancer divides messages of each size now.
+  /// Returns how the load balancer divides messages of each size now.
   BalanceStats balance() const;
 
-  /// For nezha's own entry points. Throws InvalidArgument in a child of fork().
+  /// Returns the implementation, for nezha's own entry points. Throws InvalidArgument in a child of
+  /// fork().
   ContextImpl& impl() const;
 
  private:

@@ -8,8 +8,8 @@
 
 namespace nezha {
 
-/// A text about every NEZHA_ variable: its name, what it does, which values it may have, its
-/// default, and whether it must be the same on all ranks. Lines have at most 80 characters.
+/// Returns a text about every NEZHA_ variable: its name, what it does, which values it may have,
+/// its default, and whether it must be the same on all ranks. Lines have at most 80 characters.
 /// `nezha-bench --help-env` prints it. Thread-safe.
 NEZHA_EXPORT std::string environmentHelp();
 

@@ -23,7 +23,7 @@ inline float float_of(uint32_t bits) {
 }  // namespace internal
 
 /// IEEE 754 binary16: 1 bit of sign, 5 of exponent, 10 of fraction. Conversions round to the
-/// nearest, ties to even; a NaN stays a NaN. No arithmetic: convert to float.
+/// nearest, ties to even; a NaN stays a NaN. The type has no arithmetic: convert to float.
 struct Float16 {
   /// The encoding: the sign is the highest bit.
   uint16_t bits;
@@ -46,7 +46,7 @@ struct Float16 {
     }
     bits = static_cast<uint16_t>(sign | half);
   }
-  /// The same number: every Float16 is a float.
+  /// Converts to the same number: every Float16 is a float.
   explicit operator float() const {
     constexpr float kScale = 0x1p112F;  // the exponents' biases differ by 112
     const uint32_t magnitude = static_cast<uint32_t>(bits & 0x7fff) << 13;
@@ -57,8 +57,8 @@ struct Float16 {
   }
 };
 
-/// bfloat16: the upper half of a float. Conversions round to the nearest, ties to even; a NaN
-/// stays a NaN. No arithmetic: convert to float.
+/// bfloat16: the upper half of a float. Conversions round to the nearest, ties to even; a NaN stays
+/// a NaN. The type has no arithmetic: convert to float.
 struct BFloat16 {
   /// The upper 16 bits of the float's encoding.
   uint16_t bits;
@@ -72,7 +72,7 @@ struct BFloat16 {
     const uint32_t rounded = is_nan ? all | 0x400000 : all + 0x7fff + ((all >> 16) & 1);
     bits = static_cast<uint16_t>(rounded >> 16);
   }
-  /// The same number: every BFloat16 is a float.
+  /// Converts to the same number: every BFloat16 is a float.
   explicit operator float() const { return internal::float_of(static_cast<uint32_t>(bits) << 16); }
 };
 

@@ -19,7 +19,7 @@ class GatherOptions : public BlocksOptions {
  public:
   using BlocksOptions::BlocksOptions;
 
-  /// The rank that gets the blocks. Must be given, and must be the same on every rank.
+  /// Sets the rank that gets the blocks. It must be given, and must be the same on every rank.
   void setRoot(int root) { root_ = root; }
 };
 
@@ -31,7 +31,7 @@ class GathervOptions : public BlocksOptions {
  public:
   using BlocksOptions::BlocksOptions;
 
-  /// The rank that gets the blocks. Must be given, and must be the same on every rank.
+  /// Sets the rank that gets the blocks. It must be given, and must be the same on every rank.
   void setRoot(int root) { root_ = root; }
 };
 
@@ -51,7 +51,7 @@ NEZHA_EXPORT void gather(const GatherOptions& options);
 /// Throws InvalidArgument (nothing was started), and IoError if the context is broken.
 [[nodiscard]] NEZHA_EXPORT Handle gatherAsync(const GatherOptions& options);
 
-/// As gather, with blocks of unequal lengths. Its algorithm is kDirect.
+/// Runs one gatherv, as gather does, with blocks of unequal lengths. Its algorithm is kDirect.
 ///
 /// Throws InvalidArgument (nothing was started). Throws IoError or TimeoutError (nezha/errors.h),
 /// which name the rank, the rail and what was tried, also if ranks disagree on the collective, the

@@ -17,9 +17,9 @@ namespace nezha {
 
 /// The options of glooDevice().
 struct GlooDeviceOptions {
-  /// The rails, as in ContextOptions::rails. Empty: NEZHA_RAILS, or, without it, all that nezha
-  /// finds. Rails of switches are left out, because Gloo's algorithms add up by themselves, and
-  /// with any function.
+  /// The rails, as in ContextOptions::rails. If the list is empty, the rails are those of
+  /// NEZHA_RAILS or, without it, all that nezha finds. Rails of switches are left out, because
+  /// Gloo's algorithms add up by themselves, and with any function.
   std::vector<std::string> rails;
 };
 

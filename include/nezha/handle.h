@@ -31,15 +31,15 @@ class NEZHA_EXPORT Handle {
  public:
   /// A handle of no operation: it is over, without an error.
   Handle();
-  /// As `cancel`, which has no effect on a finished operation. nezha therefore never writes to
-  /// memory that goes out of scope with the handle. Does not block.
+  /// Does what `cancel` does, which has no effect on a finished operation. nezha therefore never
+  /// writes to memory that goes out of scope with the handle. Does not block.
   ~Handle();
   /// Takes over the operation of `other`, which then has none.
   Handle(Handle&& other) noexcept;
   /// Takes over the operation of `other`, which gets the one that this handle had until now.
   Handle& operator=(Handle&& other) noexcept;
 
-  /// Whether the operation is over, successfully or not. Never blocks, and never throws the
+  /// Returns whether the operation is over, successfully or not. Never blocks, and never throws the
   /// operation's error.
   bool test() const;
 
@@ -47,19 +47,19 @@ class NEZHA_EXPORT Handle {
   /// (`CollectiveOptions::setTimeout`). Throws IoError or TimeoutError if it failed.
   void wait();
 
-  /// As above, but stops waiting after `patience`, which does not affect the operation. Returns
-  /// false if the operation is not over yet.
+  /// Waits as above, but stops after `patience`, which does not affect the operation. Returns false
+  /// if the operation is not over yet.
   bool wait(std::chrono::milliseconds patience);
 
-  /// What `wait` would throw; null while the operation is not over, and after success.
+  /// Returns what `wait` would throw; null while the operation is not over, and after success.
   std::exception_ptr error() const;
 
-  /// The rank that a receive's message has come from. -1 for all other operations, and for a
-  /// receive that is not over or has failed.
+  /// Returns the rank that a receive's message has come from. Returns -1 for all other operations,
+  /// and for a receive that is not over or has failed.
   int source() const;
 
-  /// The size of the message that a receive has taken, in bytes. 0 for all other operations, and
-  /// for a receive that is not over or has failed.
+  /// Returns the size of the message that a receive has taken, in bytes. Returns 0 for all other
+  /// operations, and for a receive that is not over or has failed.
   size_t bytes() const;
 
   /// Sets a `function` that is called once, when the operation is over, successfully or not. If the
@@ -90,8 +90,8 @@ class NEZHA_EXPORT Handle {
 /// these operations is in use afterwards. One thread at a time may wait for each of them.
 NEZHA_EXPORT void waitAll(std::vector<Handle>& handles);
 
-/// As above, but stops waiting after `patience`, which does not affect the operations. Returns
-/// false if not all are over yet, whether or not one has failed.
+/// Waits as above, but stops after `patience`, which does not affect the operations. Returns false
+/// if not all are over yet, whether or not one has failed.
 NEZHA_EXPORT bool waitAll(std::vector<Handle>& handles, std::chrono::milliseconds patience);
 
 }  // namespace nezha

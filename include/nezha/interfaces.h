@@ -33,8 +33,8 @@ struct NetworkInterface {
   std::string reason;
 };
 
-/// All interfaces of this process's network namespace. Those that are taken come first, in the
-/// order of their rails. A context that takes them logs this, too (NEZHA_LOG=info).
+/// Returns all interfaces of this process's network namespace. Those that are taken come first, in
+/// the order of their rails. A context that takes them logs this, too (NEZHA_LOG=info).
 ///
 /// An interface is taken if it is up, has a carrier and an address, and leads out of the host:
 /// NICs, bonds, VLANs, bridges that have a NIC, and the veth of a container. Left out are loopback,
@@ -76,13 +76,13 @@ struct RailDevice {
   int numa_node = -1;
   /// The device's URI for `ContextOptions::rails`; empty if the device cannot be used.
   std::string uri;
-  /// What a rail on it takes, and why. If it cannot be used: why not, and what to do.
+  /// What a rail on it takes, and why; or, if it cannot be used, why not, and what to do.
   std::string reason;
 };
 
-/// All devices of this kind on this machine. "auto" takes none of them, and "rdma:auto" takes those
-/// that can be used. The list is also empty if nezha was built without rails of these kinds.
-/// Thread-safe. Throws IoError if the kernel cannot be asked.
+/// Returns all devices of this kind on this machine. "auto" takes none of them, and "rdma:auto"
+/// takes those that can be used. The list is also empty if nezha was built without rails of these
+/// kinds. Thread-safe. Throws IoError if the kernel cannot be asked.
 NEZHA_EXPORT std::vector<RailDevice> railDevices();
 
 }  // namespace nezha

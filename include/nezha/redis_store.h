@@ -13,9 +13,9 @@
 
 namespace nezha {
 
-/// A gloo::rendezvous::Store whose keys are on a Redis server (2.6.12 or later, and no cluster).
-/// For Context::create(), and for Gloo itself. Each key is written once. It expires by itself, and
-/// is removed when the process that has set it destroys its store.
+/// A gloo::rendezvous::Store whose keys are on a Redis server (2.6.12 or later, and no cluster). It
+/// is for Context::create(), and for Gloo itself. Each key is written once. It expires by itself,
+/// and is removed when the process that has set it destroys its store.
 ///
 /// Every call has a deadline: that of the URL, or its own. Within the deadline a lost connection is
 /// made again, and the store waits for a server that restarts, loads its data or has too many

@@ -21,20 +21,20 @@ class ReduceOptions : public RootedOptions, public ReductionOptions {
   using RootedOptions::setInput;
   using RootedOptions::setOutput;
 
-  /// As RootedOptions::setInput, for elements that can be added up.
+  /// Sets the input as RootedOptions::setInput does, for elements that can be added up.
   template <typename T>
   void setInput(const T* data, size_t elements) {
     setInput(dataTypeOf<T>(), data, elements);
   }
-  /// As RootedOptions::setOutput, for elements that can be added up.
+  /// Sets the output as RootedOptions::setOutput does, for elements that can be added up.
   template <typename T>
   void setOutput(T* data, size_t elements) {
     setOutput(dataTypeOf<T>(), data, elements);
   }
 
-  /// Several vectors of `elements` elements that this rank contributes. Their reduction, in this
-  /// order, is its contribution (which takes memory for one more vector). The same vector may be
-  /// there more than once.
+  /// Sets several vectors of `elements` elements that this rank contributes. Their reduction, in
+  /// this order, is its contribution (which takes memory for one more vector). The same vector may
+  /// be there more than once.
   template <typename T>
   void setInputs(const std::vector<const T*>& data, size_t elements) {
     set_inputs(dataTypeOf<T>(), {data.begin(), data.end()}, elements);
@@ -49,9 +49,9 @@ class ReduceOptions : public RootedOptions, public ReductionOptions {
     set_inputs(type, std::move(data), elements);
   }
 
-  /// As AllreduceOptions::setReproducible. The order of summation is the same, so the bits are
-  /// those of a reproducible allreduce, whichever rank is the root. Reproducible operations go by
-  /// kDirect.
+  /// Sets whether the result is reproducible (AllreduceOptions::setReproducible). The order of
+  /// summation is the same, so the bits are those of a reproducible allreduce, whichever rank is
+  /// the root. Reproducible operations go by kDirect.
   void setReproducible(bool reproducible) { reproducible_ = reproducible; }
 
  private:

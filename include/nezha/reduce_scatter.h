@@ -27,24 +27,25 @@ class ReduceScatterOptions : public BlocksOptions, public ReductionOptions {
   using BlocksOptions::setInput;
   using BlocksOptions::setOutput;
 
-  /// As BlocksOptions::setInput, for elements that can be added up.
+  /// Sets the input as BlocksOptions::setInput does, for elements that can be added up.
   template <typename T>
   void setInput(const T* data, size_t elements) {
     setInput(dataTypeOf<T>(), data, elements);
   }
-  /// As BlocksOptions::setInput with counts, for elements that can be added up.
+  /// Sets the input as BlocksOptions::setInput with counts does, for elements that can be added up.
   template <typename T>
   void setInput(const T* data, std::vector<size_t> counts) {
     setInput(dataTypeOf<T>(), data, std::move(counts));
   }
-  /// As BlocksOptions::setOutput, for elements that can be added up.
+  /// Sets the output as BlocksOptions::setOutput does, for elements that can be added up.
   template <typename T>
   void setOutput(T* data, size_t elements) {
     setOutput(dataTypeOf<T>(), data, elements);
   }
 
-  /// As AllreduceOptions::setReproducible. The order of summation is the same, so the bits are
-  /// those of a reproducible allreduce. Reproducible operations go by kDirect.
+  /// Sets whether the result is reproducible (AllreduceOptions::setReproducible). The order of
+  /// summation is the same, so the bits are those of a reproducible allreduce. Reproducible
+  /// operations go by kDirect.
   void setReproducible(bool reproducible) { reproducible_ = reproducible; }
 
  private:

@@ -25,13 +25,13 @@ class PointToPointOptions {
   /// Options of an operation on this context, which must not be null.
   explicit PointToPointOptions(std::shared_ptr<Context> context) : context_(std::move(context)) {}
 
-  /// Tells messages apart: a receive takes messages of its own tag only. Any number below 2^62.
-  /// Sends and receives have tags of their own and never match a collective, whatever its tag.
-  /// Default: 0.
+  /// Sets the tag, which tells messages apart: a receive takes messages of its own tag only. It may
+  /// be any number below 2^62. Sends and receives have tags of their own and never match a
+  /// collective, whatever its tag. Default: 0.
   void setTag(uint64_t tag) { tag_ = tag; }
 
-  /// The deadline of the whole operation, counted from the call. It must be more than 0, or the
-  /// call throws InvalidArgument; more than a year counts as a year. Default: the context's.
+  /// Sets the deadline of the whole operation, counted from the call. It must be more than 0, or
+  /// the call throws InvalidArgument; more than a year counts as a year. Default: the context's.
   void setTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
 
  private:
@@ -50,7 +50,8 @@ class PointToPointOptions {
     bool is_set = false;     ///< whether the caller has given it
   };
 
-  /// The memory of `elements` elements at `data`. `element_size` is 0 if their type is no DataType.
+  /// Returns the memory of `elements` elements at `data`. `element_size` is 0 if their type is no
+  /// DataType.
   template <typename Pointer>
   static Memory<Pointer> memory(Pointer data, size_t elements, size_t element_size) {
     const size_t most = std::numeric_limits<size_t>::max();
@@ -69,10 +70,10 @@ class SendOptions : public PointToPointOptions {
  public:
   using PointToPointOptions::PointToPointOptions;
 
-  /// The rank that the message goes to, which may be this rank itself. Must be given.
+  /// Sets the rank that the message goes to, which may be this rank itself. It must be given.
   void setDestination(int rank) { destination_ = rank; }
 
-  /// The message: `elements` elements at `data`, of any trivially copyable type.
+  /// Sets the message: `elements` elements at `data`, of any trivially copyable type.
   template <typename T>
   void setInput(const T* data, size_t elements) {
     static_assert(std::is_trivially_copyable_v<T>, "elements are copied byte by byte");
@@ -101,7 +102,7 @@ class RecvOptions : public PointToPointOptions {
  public:
   using PointToPointOptions::PointToPointOptions;
 
-  /// The rank that the message comes from, which may be this rank itself. One of setSource,
+  /// Sets the rank that the message comes from, which may be this rank itself. One of setSource,
   /// setSources and setAnySource must be called; the last call counts.
   void setSource(int rank) { setSources({rank}); }
 
@@ -124,14 +125,14 @@ class RecvOptions : public PointToPointOptions {
     is_any_ = true;
   }
 
-  /// Whether the message may be shorter than the output. The rest of the output then keeps its
+  /// Sets whether the message may be shorter than the output. The rest of the output then keeps its
   /// contents, and Handle::bytes says how long the message is if the receive was started by
-  /// recvAsync. Default: no, the message must have exactly the output's size. A longer message is
-  /// an error in either case.
+  /// recvAsync. By default the message must have exactly the output's size. A longer message is an
+  /// error in either case.
   void setMayBeShorter(bool may_be_shorter) { may_be_shorter_ = may_be_shorter; }
 
-  /// Where the message goes: `elements` elements at `data`, of any trivially copyable type. The
-  /// message must have exactly this size (but see setMayBeShorter).
+  /// Sets where the message goes: `elements` elements at `data`, of any trivially copyable type.
+  /// The message must have exactly this size (but see setMayBeShorter).
   template <typename T>
   void setOutput(T* data, size_t elements) {
     static_assert(std::is_trivially_copyable_v<T>, "elements are copied byte by byte");

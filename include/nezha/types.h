@@ -76,7 +76,7 @@ enum class ReduceOperation : uint8_t {
 using ReduceFunction =
     std::function<void(void* out, const void* a, const void* b, size_t elements)>;
 
-/// The type's name; null if the number is no type.
+/// Returns the type's name; null if the number is no type.
 constexpr const char* nameOf(DataType type) {
   switch (type) {
     case DataType::kFloat32:
@@ -107,7 +107,7 @@ constexpr const char* nameOf(DataType type) {
   return nullptr;
 }
 
-/// The operation's name; null if the number is no operation.
+/// Returns the operation's name; null if the number is no operation.
 constexpr const char* nameOf(ReduceOperation operation) {
   switch (operation) {
     case ReduceOperation::kSum:
@@ -126,7 +126,7 @@ constexpr const char* nameOf(ReduceOperation operation) {
   return nullptr;
 }
 
-/// Bytes per element; 0 if the number is no type.
+/// Returns the bytes per element; 0 if the number is no type.
 constexpr size_t sizeOf(DataType type) {
   switch (type) {
     case DataType::kUint8:
@@ -149,7 +149,7 @@ constexpr size_t sizeOf(DataType type) {
   return 0;
 }
 
-/// Whether dataTypeOf has a DataType for the C++ type.
+/// Returns whether dataTypeOf has a DataType for the C++ type.
 template <typename T>
 constexpr bool hasDataType() {
   return std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, Float16> ||
@@ -157,8 +157,8 @@ constexpr bool hasDataType() {
          (std::is_integral_v<T> && !std::is_same_v<T, bool> && sizeof(T) <= 8);
 }
 
-/// The DataType of a C++ type: of every integer except bool by its size and sign, and of float,
-/// double, Float16, BFloat16 and gloo::float16. Does not compile for types that have none.
+/// Returns the DataType of a C++ type: of every integer except bool by its size and sign, and of
+/// float, double, Float16, BFloat16 and gloo::float16. Does not compile for types that have none.
 template <typename T>
 constexpr DataType dataTypeOf() {
   if constexpr (std::is_same_v<T, float>) {

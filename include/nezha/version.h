@@ -14,8 +14,8 @@
 
 namespace nezha {
 
-/// The version of the library that the process has loaded, such as "0.1.0". It may differ from
-/// NEZHA_VERSION, which the program was compiled with. The text is static. Thread-safe, never
+/// Returns the version of the library that the process has loaded, such as "0.1.0". It may differ
+/// from NEZHA_VERSION, which the program was compiled with. The text is static. Thread-safe, never
 /// throws.
 NEZHA_EXPORT const char* version() noexcept;
 

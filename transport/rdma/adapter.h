@@ -38,8 +38,8 @@ class Adapter final : Poller, public std::enable_shared_from_this<Adapter> {
                                                        std::function<void()> on_port,
                                                        Progress::RailThread* thread = nullptr);
   ~Adapter() override;
-  // Listens for the connections of an iWARP device; does nothing for others. To be called once,
-  // before any link.
+  // Listens for the connections of an iWARP device; does nothing for others. Callers call this
+  // once, before any link.
   absl::Status listen(const PortRange& ports);
   Adapter(const Adapter&) = delete;
   Adapter& operator=(const Adapter&) = delete;
@@ -54,10 +54,11 @@ class Adapter final : Poller, public std::enable_shared_from_this<Adapter> {
   // Handles all that has completed by now.
   void poll_all();
 
-  // An error says why the port carries nothing; kNotFound: the device is gone, or of no use until
-  // it is opened anew.
+  // An error says why the port carries nothing; the error is kNotFound if the device is gone, or of
+  // no use until it is opened anew.
   absl::Status port_state() const;
-  // Until when links that shut down wait for what they have sent. All of them share this time.
+  // Returns until when links that shut down wait for what they have sent. All of them share this
+  // time.
   Nanos parting_deadline();
   // From here on `on_port` is not called.
   void forget_owner() { on_port_ = nullptr; }
@@ -68,12 +69,13 @@ class Adapter final : Poller, public std::enable_shared_from_this<Adapter> {
   ibv_cq* completions() const { return completions_; }
   MemoryMap& memory() { return *memory_; }
   ConnectionManager* connections() { return connections_.get(); }  // null: it needs none
-  // The access that memory must allow if a READ writes to it. With iWARP the peer's device itself
-  // writes.
+  // Returns the access that memory must allow if a READ writes to it. With iWARP the peer's device
+  // itself writes.
   int sink_access() const {
     return IBV_ACCESS_LOCAL_WRITE | (choice_.is_iwarp ? IBV_ACCESS_REMOTE_WRITE : 0);
   }
-  // RDMA READs that a queue pair may have under way, as the asking and as the answering side.
+  // These return how many RDMA READs a queue pair may have under way, as the asking and as the
+  // answering side.
   uint8_t reads_asked() const;
   uint8_t reads_answered() const;
 
@@ -97,7 +99,7 @@ class Adapter final : Poller, public std::enable_shared_from_this<Adapter> {
   void on_completion_event();
   void on_device_event();
 
-  static constexpr int kFirstEntries = 4096;  // of the completion queue: for 60 links
+  static constexpr int kFirstEntries = 4096;  // the completion queue's: for 60 links
   static constexpr Nanos kParting = 50 * kMillisecond;
   static constexpr int kBatch = 16;        // completions
   static constexpr int kMostAtOnce = 256;  // completions of a turn, so that others get their turns
@@ -120,13 +122,13 @@ class Adapter final : Poller, public std::enable_shared_from_this<Adapter> {
   bool is_held_memory_told_ = false;
   bool is_broken_ = false;  // the device has reported it
   Nanos parting_deadline_ = 0;
-  int entries_ = 0;   // of the completion queue
+  int entries_ = 0;   // the completion queue's
   int requests_ = 0;  // work requests that may complete
   struct Entry {
     Client* client;
     int requests;
   };
-  std::unordered_map<uint32_t, Entry> clients_;  // by serial
+  std::unordered_map<uint32_t, Entry> clients_;  // keyed by serial
   uint32_t next_serial_ = 1;
 };
 

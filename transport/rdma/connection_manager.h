@@ -50,7 +50,7 @@ class ConnectionManager final : EventHandler {
   struct Device {
     std::string name;
     int index = 0;         // the kernel's number
-    net::Address address;  // of its network interface
+    net::Address address;  // its network interface's
   };
   struct Pair {
     uint32_t number = 0;
@@ -65,7 +65,7 @@ class ConnectionManager final : EventHandler {
   ConnectionManager(const ConnectionManager&) = delete;
   ConnectionManager& operator=(const ConnectionManager&) = delete;
 
-  // The port at which it listens.
+  // Returns the port at which it listens.
   uint16_t port() const { return port_; }
 
   // From now on a peer may connect to `pair` if it knows the number that this returns, which nobody
@@ -103,11 +103,11 @@ class ConnectionManager final : EventHandler {
 
   Progress& progress_;
   const Device device_;
-  net::Socket socket_;  // of the kernel's connection manager
+  net::Socket socket_;  // the kernel's connection manager
   uint32_t listener_ = kNone;
   uint16_t port_ = 0;
   std::random_device random_;
-  std::unordered_map<uint64_t, Entry> entries_;  // by the number that a peer must know
+  std::unordered_map<uint64_t, Entry> entries_;  // keyed by the number that a peer must know
 };
 
 }  // namespace nezha::rdma

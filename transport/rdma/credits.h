@@ -21,9 +21,9 @@ class Credits {
   void sent() { ++sent_; }
   // A receive of this end is posted again.
   void freed() { ++freed_; }
-  // The number to put into a message, which tells the peer of the freed receives.
+  // Returns the number to put into a message, which tells the peer of the freed receives.
   uint32_t tell() { return told_ = freed_; }
-  // The peer has told how many it has freed. False: no correct peer says so.
+  // The peer has told how many it has freed. Returns false if no correct peer says so.
   bool heard(uint32_t freed) {
     if (freed - freed_by_peer_ > sent_ - freed_by_peer_) return false;
     freed_by_peer_ = freed;
@@ -35,7 +35,7 @@ class Credits {
 
   const uint32_t own_;
   const uint32_t peers_;
-  // Counted since the link began, modulo 2^32.
+  // These are counted since the link began, modulo 2^32.
   uint32_t sent_ = 0;
   uint32_t freed_by_peer_ = 0;
   uint32_t freed_ = 0;

@@ -23,8 +23,8 @@ namespace nezha::rdma {
 struct DeviceOptions {
   Wish wish;
   std::string rail;      // its name
-  PortRange ports = {};  // to listen at, by TCP
-  Cpus cpus = {};        // of a thread that handles completions; empty: it has none
+  PortRange ports = {};  // the ports to listen at, by TCP
+  Cpus cpus = {};        // the cores of a thread that handles completions; empty: it has none
 };
 
 class RdmaDevice final : public InterfaceDevice {
@@ -55,7 +55,8 @@ class RdmaDevice final : public InterfaceDevice {
 
   // Shorter segments cost more in messages and READs than is gained by having several under way.
   static constexpr size_t kLeastSegment = 256 << 10;  // bytes
-  // Taken for a device that does not report its speed. A link learns its rate. Bytes per second.
+  // The speed, in bytes per second, that is assumed of a device that does not report its speed. A
+  // link learns its rate.
   static constexpr double kUnknownSpeed = 1.25e9;
   // How often a device that is gone, or a port that is down, is looked at.
   static constexpr Nanos kPause = kSecond;
@@ -65,8 +66,8 @@ class RdmaDevice final : public InterfaceDevice {
   Progress::RailThread* thread_ = nullptr;
   double speed_ = 0;                  // bytes per second, nominal; 0: not known
   std::shared_ptr<Adapter> adapter_;  // null: the device is gone
-  // Soft-iWARP reports no changes of its port, but the interface does. Null: another kind of
-  // device.
+  // Soft-iWARP reports no changes of its port, but the interface does. It is null for another kind
+  // of device.
   std::unique_ptr<InterfaceMonitor> monitor_;
   std::unique_ptr<Lookout> lookout_;
   Alarm look_again_;

@@ -23,7 +23,7 @@ struct Greeting {
   ibv_gid gid{};
   uint16_t lid = 0;
   bool is_infiniband = false;  // else packets go over Ethernet
-  bool is_iwarp = false;       // and not by RoCE
+  bool is_iwarp = false;       // packets go by iWARP over Ethernet, not by RoCE
   uint8_t mtu = 0;             // ibv_mtu: of the port
   uint8_t reads = 0;           // RDMA READs of the peer that this end answers at a time
   uint16_t slots = 0;          // messages that the peer may send before it hears of freed slots
@@ -39,13 +39,13 @@ std::string encode(const Greeting& greeting);
 // An error says what is wrong with what the peer sent.
 absl::StatusOr<Greeting> decode_greeting(absl::string_view bytes);
 
-// Sends the byte. An error: the TCP connection takes nothing.
+// Sends the byte. Returns an error if the TCP connection takes nothing.
 absl::Status say_ready(int fd);
-// OK if `byte`, which was read from the TCP connection, is that byte and it was due.
+// Returns OK if `byte`, which was read from the TCP connection, is that byte and it was due.
 absl::Status check_ready(char byte, bool is_due);
 
-// An error, which both ends find, if their devices are on networks of different kinds. `device`:
-// the name of this end's.
+// Returns an error, which both ends find, if their devices are on networks of different kinds.
+// `device`: the name of this end's.
 absl::Status check_networks(const Greeting& own, const Greeting& peers, absl::string_view device);
 
 }  // namespace nezha::rdma

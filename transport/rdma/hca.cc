@@ -69,8 +69,8 @@ ibv_gid gid_of(const net::Address& address) {
 
 // ---- What the machine has ----------------------------------------------------------------------
 
-// Bytes per second, by the codes of the InfiniBand specification (14.2.5.6, PortInfo). One code
-// says what a lane carries, the other how many lanes there are.
+// Returns bytes per second, by the codes of the InfiniBand specification (14.2.5.6, PortInfo). One
+// code says what a lane carries, the other how many lanes there are.
 double speed_of(const ibv_port_attr& attributes) {
   const std::map<int, double> gigabits = {{1, 2.5}, {2, 5},   {4, 10},  {8, 10},
                                           {16, 14}, {32, 25}, {64, 50}, {128, 100}};
@@ -329,7 +329,7 @@ Fit fit_of(const Gid& gid, const Wish& wish, const Machine& machine) {
   return is_assigned ? Fit::kAssigned : Fit::kNone;
 }
 
-// How good a GID is: the larger the better.
+// Returns how good a GID is: the larger the better.
 auto merit(const Gid& gid, const Wish& wish, const Machine& machine) {
   const net::Address address = gid.address();
   const int kind = address.family() == AF_INET ? 2 : address.is_link_local() ? 0 : 1;

@@ -53,7 +53,7 @@ struct Port {
   double speed = 0;            // bytes per second, nominal; 0: not known
   int mtu = 0;                 // bytes
   std::vector<Gid> gids;
-  std::string mac = {};  // of an iWARP device's port, as the kernel writes it for an interface
+  std::string mac = {};  // an iWARP port's, as the kernel writes it for an interface
 
   bool is_active() const { return state == IBV_PORT_ACTIVE; }
 };
@@ -94,11 +94,11 @@ struct Choice {
 // An error says what to do.
 absl::StatusOr<Choice> choose(const Wish& wish, const Machine& machine);
 
-// The port's name, as Wish::parse reads it. The port of a device that has only one is named as the
-// device.
+// Returns the port's name, as Wish::parse reads it. The port of a device that has only one is named
+// as the device.
 std::string name_of(const Hca& hca, const Port& port);
 
-// The cores near the device of that name, as far as the kernel knows.
+// Returns the cores near the device of that name, as far as the kernel knows.
 Cpus near_cpus(const std::string& device, const std::string& sysfs = "/sys/class/infiniband");
 
 // Opens the device of that name, which the caller closes.

@@ -31,21 +31,21 @@ class Landings {
   void copy(std::byte* place, uint32_t length, absl::Span<const std::byte> beginning);
   // Begins a segment that is read. `fetch` asks for it.
   void read(std::byte* place, uint32_t length, const Elsewhere& from);
-  // Adds to the last segment. An error: less of it is left, or nothing.
+  // Adds to the last segment. Returns an error if less of it is left, or nothing.
   absl::Status more(absl::Span<const std::byte> bytes);
   // Asks for as many READs as can be under way.
   absl::Status fetch();
   // The oldest READ is complete. Returns how many bytes that was.
   uint32_t on_read();
 
-  // Drops the nth segment from the oldest. False: the device is writing to its place, and only the
-  // end of the queue pair can stop that.
+  // Drops the nth segment from the oldest. Returns false if the device is writing to its place;
+  // then only the end of the queue pair can stop that.
   bool drop(size_t nth);
 
-  // Whether the oldest segment is complete. If so, takes it out.
+  // Returns whether the oldest segment is complete. If so, takes it out.
   bool take_complete();
   size_t size() const { return segments_.size(); }
-  // Whether more bytes of the last segment are to come in messages.
+  // Returns whether more bytes of the last segment are to come in messages.
   bool is_copying() const {
     return !segments_.empty() && segments_.back().is_copied && !segments_.back().is_complete();
   }
@@ -62,7 +62,7 @@ class Landings {
     bool is_asked = false;    // a READ is under way
     bool is_bounced = false;  // its place cannot be registered: READs go to the slots' memory
     bool is_held = false;     // this object holds its place
-    uint32_t key = 0;         // of its place
+    uint32_t key = 0;         // the key of its place
     Elsewhere from = {};
     bool is_complete() const { return done == length; }
   };

@@ -490,8 +490,8 @@ void RdmaLink::copied(OutSegment& segment) {
   owner_->on_written(*this, segment);
 }
 
-// The key by which the peer reads the segment; nullopt if the segment is short or its memory cannot
-// be registered.
+// Returns the key by which the peer reads the segment; nullopt if the segment is short or its
+// memory cannot be registered.
 std::optional<Region> RdmaLink::lend(Begun& begun) {
   const OutSegment& segment = *begun.segment;
   if (segment.length <= Slots::kPayload) return std::nullopt;

@@ -36,13 +36,13 @@ class RdmaLink final : public Link, Client, ConnectionEnd, EventHandler {
                                                           RailCounters& counters);
   ~RdmaLink() override;
 
-  // What the peer's end must know.
+  // Returns what the peer's end must know.
   Greeting greeting() const;
   Adapter& adapter() const { return *adapter_; }
   // Connects the queue pair; see QueuePair::connect. Then the link can be started.
   absl::Status connect(const Greeting& peers);
-  // To be called before the link is started. The two ends went through the handshake by `socket`.
-  // It stays open, because it tells at once when the peer's process has ended.
+  // Keeps `socket`, by which the two ends went through the handshake. It stays open, because it
+  // tells at once when the peer's process has ended. Callers call this before the link is started.
   void adopt(net::Socket socket, bool is_accepting);
   // The link will not be started any more. What comes for it is ignored.
   void give_up() { has_failed_ = true; }
@@ -77,7 +77,7 @@ class RdmaLink final : public Link, Client, ConnectionEnd, EventHandler {
   // A message that the peer's device has not confirmed.
   struct Message {
     Nanos sent_at;
-    uint32_t bytes;   // of segments
+    uint32_t bytes;   // the segments' bytes
     uint32_t bodies;  // bytes of segments and of control frames
   };
 
@@ -157,11 +157,11 @@ class RdmaLink final : public Link, Client, ConnectionEnd, EventHandler {
   uint64_t segments_acked_ = 0;
   uint64_t segments_received_ = 0;
   uint64_t ack_sent_ = 0;         // what the peer has been told of segments_received_
-  uint64_t bytes_submitted_ = 0;  // of segments
-  uint64_t bytes_confirmed_ = 0;  // of segments that the peer's device has
+  uint64_t bytes_submitted_ = 0;  // the segments' bytes
+  uint64_t bytes_confirmed_ = 0;  // the segments' bytes that the peer's device has
   uint64_t bodies_moved_ = 0;     // bytes, both ways
   Nanos heard_at_ = 0;            // when the peer's device last showed that it is there
-  Nanos confirmation_time_ = 0;   // of the message that was confirmed last
+  Nanos confirmation_time_ = 0;   // the time of the message that was confirmed last
 };
 
 }  // namespace nezha::rdma

@@ -17,7 +17,7 @@
 
 namespace nezha::rdma {
 
-// The choice that the wish leads to now. Blocks.
+// Returns the choice that the wish leads to now. Blocks.
 absl::StatusOr<Choice> choose_now(const Wish& wish, const Verbs& verbs);
 
 // All calls are made under Progress's lock. The thread lives as long as a look takes.

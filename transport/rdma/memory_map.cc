@@ -53,8 +53,8 @@ struct PieceBounds {
   uintptr_t end;
 };
 
-// The piece of the range from `begin` to `end` that contains the address. The last piece is never
-// within the one before it.
+// Returns the piece of the range from `begin` to `end` that contains the address. The last piece is
+// never within the one before it.
 PieceBounds piece_at(uintptr_t address, uintptr_t begin, uintptr_t end) {
   size_t number = (address - begin) / kStride;
   if (number > 0 && end - begin <= (number - 1) * kStride + MemoryMap::kLongestPiece) --number;
@@ -145,7 +145,7 @@ void MemoryMap::cover(Range& range) {
   for (auto it = begin; it != end; ++it) it->second.push_back(&range);
 }
 
-// Also for a range that is covered only in part, or has no bounds.
+// Works also for a range that is covered only in part, or has no bounds.
 void MemoryMap::uncover(const Range& range) noexcept {
   auto it = covers_.lower_bound(range.begin);
   while (it != covers_.end() && it->first <= range.end) {
@@ -234,7 +234,8 @@ void MemoryMap::give_up(Range& range) noexcept {
   forget(range);
 }
 
-// The ranges younger than this one. Segments in older ranges have got pieces of those ranges.
+// Returns the ranges younger than this one. Segments in older ranges have got pieces of those
+// ranges.
 std::vector<const MemoryMap::Range*> MemoryMap::younger_than(const Range& range, Address begin,
                                                              Address end) const {
   std::vector<const Range*> younger;

@@ -29,7 +29,7 @@ struct PinnedLimit {
 struct Region {
   uint32_t lkey = 0;
   uint32_t rkey = 0;
-  bool is_writable = true;  // by the device
+  bool is_writable = true;  // the device may write to it
 };
 
 // The memory that somebody holds, which stays mapped as it is meanwhile. Ranges may be equal,
@@ -59,23 +59,23 @@ class MemoryMap final : public HeldMemory::Listener {
   // that nobody holds is left alone.
   void release(const std::byte* begin, size_t bytes) noexcept override;
 
-  // The keys of a segment of at most kLongestSegment bytes; nullopt: nobody holds all of it, or it
-  // cannot be registered.
+  // Returns the keys of a segment of at most kLongestSegment bytes; nullopt if nobody holds all of
+  // it, or it cannot be registered.
   std::optional<Region> find(const std::byte* begin, size_t bytes);
 
  private:
   using Address = uintptr_t;
   struct Piece {
     ibv_mr* region = nullptr;  // null: the memory cannot be registered
-    uint64_t bytes = 0;        // that are pinned
-    bool is_writable = true;   // by the device
+    uint64_t bytes = 0;        // the bytes that are pinned
+    bool is_writable = true;   // the device may write to it
   };
   struct Range {
     Address begin = 0;
     Address end = 0;
     uint64_t age = 0;  // the smaller, the older
     size_t holders = 0;
-    std::map<size_t, Piece> pieces;  // by number
+    std::map<size_t, Piece> pieces;  // keyed by number
   };
   // A piece of a range that is released, and the ranges that it may serve.
   struct Remnant {
@@ -105,7 +105,7 @@ class MemoryMap final : public HeldMemory::Listener {
   const int sink_access_;
 
   std::mutex mutex_;
-  std::map<std::pair<Address, Address>, std::unique_ptr<Range>> ranges_;  // by begin and end
+  std::map<std::pair<Address, Address>, std::unique_ptr<Range>> ranges_;  // keyed by begin and end
   Covers
       covers_;  // by bound; what lies before the first has no cover, nor has what follows the last
   std::vector<Remnant> remnants_;

@@ -30,7 +30,7 @@ class QueuePair {
   QueuePair(const QueuePair&) = delete;
   QueuePair& operator=(const QueuePair&) = delete;
 
-  // What the peer must know of the queue pair; the caller adds the rest.
+  // Returns what the peer must know of the queue pair; the caller adds the rest.
   Greeting greeting() const;
   // Connects to the peer's device, which must be on a network of the same kind. An iWARP device's
   // queue pair is connected by the connection manager, and then this does not block. With RoCE the
@@ -46,9 +46,10 @@ class QueuePair {
   absl::Status send(uint32_t id, const ibv_sge& from);
   absl::Status read(uint32_t id, const ibv_sge& into, uint64_t address, uint32_t key);
 
-  // READs that may be under way at a time. Known once the queue pair is connected.
+  // Returns how many READs may be under way at a time. The number is known once the queue pair is
+  // connected.
   int most_reads() const { return most_reads_; }
-  // Bytes of a packet's payload. Known once the queue pair is connected.
+  // Returns the bytes of a packet's payload. They are known once the queue pair is connected.
   size_t mtu() const { return mtu_; }
 
  private:

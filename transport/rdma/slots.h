@@ -23,7 +23,7 @@ class Slots {
   static constexpr uint32_t kBounce = 64 << 10;
 
   static absl::StatusOr<std::unique_ptr<Slots>> create(std::shared_ptr<Adapter> adapter);
-  ~Slots();  // to be called once no queue pair uses the memory
+  ~Slots();  // called once no queue pair uses the memory
   Slots(const Slots&) = delete;
   Slots& operator=(const Slots&) = delete;
 

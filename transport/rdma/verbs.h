@@ -43,7 +43,7 @@ struct Verbs {
   int (*post_recv)(ibv_qp* pair, ibv_recv_wr* work, ibv_recv_wr** refused);
 };
 
-// The library's own functions.
+// Returns the library's own functions.
 const Verbs& libibverbs();
 
 }  // namespace nezha::rdma

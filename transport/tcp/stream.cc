@@ -13,7 +13,7 @@
 namespace nezha::tcp {
 namespace {
 
-// All zeros if the kernel does not tell.
+// Returns all zeros if the kernel does not tell.
 tcp_info kernel_info(int fd) {
   tcp_info info{};
   socklen_t length = sizeof info;
