@@ -21,7 +21,7 @@ class Blocks {
     for (size_t i = 0; i < counts.size(); ++i) ends_[i] = end += counts[i] * element_size;
   }
 
-  // A checksum of the blocks' lengths.
+  // Returns a checksum of the blocks' lengths.
   uint32_t fingerprint() const {
     uint64_t hash = ends_.size();
     for (const size_t end : ends_) hash = (hash ^ (hash >> 29) ^ end) * 0xbf58476d1ce4e5b9U;

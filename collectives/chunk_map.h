@@ -13,7 +13,7 @@ using ChunkMap = std::vector<Range>;
 
 // Adds a range, which may overlap what is there.
 void add(ChunkMap& map, const Range& range);
-// Return the bytes that are in `a` but not in `b`, and the bytes that are in both.
+// These return the bytes that are in `a` but not in `b`, and the bytes that are in both.
 ChunkMap difference(const ChunkMap& a, const ChunkMap& b);
 ChunkMap intersection(const ChunkMap& a, const ChunkMap& b);
 

@@ -34,7 +34,7 @@ struct Group {
   int rank = 0;
   int size = 1;
   uint64_t context = 0;            // its id, for messages
-  std::vector<Channel*> channels;  // by rank; null if not asked for, and for this rank
+  std::vector<Channel*> channels;  // indexed by rank; null if not asked for, and for this rank
   BufferPool* pool = nullptr;
   RailMask rails = kAllRails;  // the context's
 };
@@ -50,12 +50,12 @@ struct Operation {
   int root = 0;                            // if the collective has one
   const std::byte* input = nullptr;        // null if this rank has none
   std::byte* output = nullptr;             // may be the input; null if this rank gets no result
-  size_t elements = 0;                     // of the vector
+  size_t elements = 0;                     // the vector's
   size_t element_size = 0;                 // bytes
   size_t input_offset = 0;                 // bytes: where in the vector the input begins
   size_t output_offset = 0;                // bytes: where in the vector the output begins
-  std::shared_ptr<const Blocks> blocks{};  // of the vector, if the collective has any
-  std::shared_ptr<const Blocks> received_blocks{};  // of an alltoall's output; null: as `blocks`
+  std::shared_ptr<const Blocks> blocks{};  // the vector's, if the collective has any
+  std::shared_ptr<const Blocks> received_blocks{};  // an alltoall's output's; null: as `blocks`
   DataType type = DataType::kFloat32;
   ReduceOperation operation = ReduceOperation::kSum;
   const ReduceFunction* function = nullptr;  // the caller's, for kCustom
@@ -66,11 +66,11 @@ struct Operation {
 
   OperationId id() const { return {tag, ordinal}; }
   size_t bytes() const { return elements * element_size; }
-  // Return the address of a place in the vector, which must be in the input or in the output.
+  // These return the address of a place in the vector, which must be in the input or in the output.
   const std::byte* input_at(size_t offset) const { return input + (offset - input_offset); }
   std::byte* output_at(size_t offset) const { return output + (offset - output_offset); }
   const Blocks& blocks_received() const { return received_blocks ? *received_blocks : *blocks; }
-  // Whether a part of the vector, in bytes, consists of whole elements.
+  // Returns whether a part of the vector, in bytes, consists of whole elements.
   bool is_whole(uint64_t offset, uint64_t length) const {
     return offset % element_size == 0 && length % element_size == 0;
   }
@@ -89,7 +89,7 @@ struct Slice {
   Operation operation;
   SliceBounds bounds;
   uint8_t lane = 0;            // tells the slices of one operation apart
-  RailMask rails = kAllRails;  // that may carry it
+  RailMask rails = kAllRails;  // the rails that may carry it
   uint32_t piece = 0;          // of a recovery, to tell its messages from others; 0: no recovery
 };
 
@@ -105,8 +105,8 @@ class Task;
 
 class TaskOwner {
  public:
-  // Tells the owner that the task is no longer running. Called under Progress's lock; the owner may
-  // not destroy the task during the call.
+  // Tells the owner that the task is no longer running. Is called under Progress's lock; the owner
+  // may not destroy the task during the call.
   virtual void on_finished(Task& task) = 0;
 
  protected:
@@ -144,11 +144,11 @@ class Task : public Recycled {
   // Says which ranks the task waits for and what it has received so far, for the error of a
   // timeout.
   virtual std::string describe() const = 0;
-  // Whether so much is on its way that arriving data may lie for a while: a waiting thread need not
-  // poll.
+  // Returns whether so much is on its way that arriving data may lie for a while: a waiting thread
+  // need not poll.
   virtual bool has_slack() const { return false; }
-  // How long the task, if it has slack, is best left alone: until enough has arrived to be worth
-  // waking up for.
+  // Returns how long the task, if it has slack, is best left alone: until enough has arrived to be
+  // worth waking up for.
   virtual Nanos rest() const { return 0; }
 
  protected:
@@ -178,17 +178,17 @@ struct Retained {
   uint32_t tag = 0;  // the operation's
   uint64_t ordinal = 0;
   uint8_t lane = 0;
-  size_t offset = 0;  // in the operation's vector
+  size_t offset = 0;  // the place in the operation's vector
   std::vector<std::byte> bytes;
 };
 
 class Engine {
  public:
   virtual ~Engine() = default;
-  // For an engine that can be lost: gives up its copies of results that tasks have completed on
-  // this rank and that another rank may still lack. In a session of W slots, a rank gets the result
-  // of block s only after all ranks have that of block s-W, so the copies are the last W blocks
-  // that the rank has finished. Called when the engine is frozen.
+  // Gives up the engine's copies of results that tasks have completed on this rank and that another
+  // rank may still lack. Only an engine that can be lost has such copies. In a session of W slots,
+  // a rank gets the result of block s only after all ranks have that of block s-W, so the copies
+  // are the last W blocks that the rank has finished. Is called when the engine is frozen.
   virtual std::vector<Retained> take_retained() { return {}; }
   // Returns OK if the engine can carry out such an operation, otherwise the reason why not. All
   // ranks get the same result.

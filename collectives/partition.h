@@ -30,7 +30,7 @@ class Partition {
         unit_(std::max<size_t>(1, 64 / element_size) * element_size),
         chunks_(static_cast<size_t>(chunks)) {}
 
-  // The slice of chunk i, 0 <= i < chunks.
+  // Returns the slice of chunk i, 0 <= i < chunks.
   Range chunk(int i, const SliceBounds& slice) const {
     const size_t units = (bytes_ + unit_ - 1) / unit_;
     const auto index = static_cast<size_t>(i);

@@ -10,14 +10,15 @@
 
 namespace nezha {
 
-// Copied freely; the user's function must outlive it. Thread-safe, as far as that function is.
+// Combines elements. Objects may be copied freely, and the user's function must outlive them.
+// Thread-safe, as far as that function is.
 class Reducer {
  public:
   // Combines the elements of `ranks` ranks. `function` is the user's for kCustom, and null
   // otherwise.
   Reducer(DataType type, ReduceOperation operation, const ReduceFunction* function, int ranks);
 
-  // Whether this calls the user's function, which only one thread at a time may call.
+  // Returns whether this calls the user's function, which only one thread at a time may call.
   bool is_custom() const { return function_ != nullptr; }
 
   // out[i] = a[i] op b[i], not final. `out` may be `a` or `b`. Fails only if the user's function

@@ -141,7 +141,7 @@ struct BrainConversion {
   static HWY_INLINE Floats to_float(Shorts brains) {
     return hn::BitCast(Float(), hn::ShiftLeft<16>(hn::PromoteTo(FloatBits(), brains)));
   }
-  // Our own arithmetic, because Highway's truncates.
+  // This is our own arithmetic, because Highway's truncates.
   static HWY_INLINE Shorts from_float(Floats value) {
     const FloatBits d;
     const Words bits = hn::BitCast(d, value);

@@ -14,7 +14,7 @@ namespace nezha {
 using Reduction = void (*)(void* out, const void* a, const void* b, size_t elements);
 
 // Returns the kernel. For an average it computes the sum, which divide() then turns into the
-// average. Null if the type or the operation is not one of nezha's own.
+// average. Returns null if the type or the operation is not one of nezha's own.
 Reduction reduction(DataType type, ReduceOperation operation);
 
 // out[i] = in[i] / ranks, ranks > 0: turns a sum into an average. `out` may be `in`; otherwise

@@ -26,7 +26,7 @@ enum class ScheduleKind : uint8_t {
   kChain = 67,  // the ring of a broadcast or a reduce
 };
 
-// The schedule that the algorithm names. kAuto names none.
+// Returns the schedule that the algorithm names. kAuto names none.
 constexpr ScheduleKind schedule_kind(Algorithm algorithm) {
   return static_cast<ScheduleKind>(algorithm);
 }

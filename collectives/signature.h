@@ -14,8 +14,8 @@
 
 namespace nezha {
 
-// From the low bits: the number of elements (32), operation (8), type (8), schedule (7), whether
-// it is reproducible (1), collective (8).
+// Returns the signature, which has from the low bits on: the number of elements (32), operation
+// (8), type (8), schedule (7), whether it is reproducible (1), collective (8).
 constexpr uint64_t signature(ScheduleKind schedule, const Operation& op) {
   return (uint64_t{static_cast<uint8_t>(op.collective)} << 56) | (uint64_t{op.reproducible} << 55) |
          (uint64_t{static_cast<uint8_t>(schedule)} << 48) |
@@ -45,16 +45,16 @@ inline wire::MessageInfo message_info(const Group& group, const Slice& slice,
 // Names the collective as a user would: "reduce to rank 2", or "reduce" if the root is not known.
 std::string collective_name(Collective collective, std::optional<uint64_t> root);
 
-// The error if two ranks call different operations by one tag: `own`, which finds out, and `rank`.
-// `ours` and `theirs` describe the two calls. Other ranks get the error, too.
+// Returns the error if two ranks call different operations by one tag: `own`, which finds out, and
+// `rank`. `ours` and `theirs` describe the two calls. Other ranks get the error, too.
 absl::Status other_operation_error(int64_t own, int64_t rank, uint64_t tag, absl::string_view ours,
                                    absl::string_view theirs);
 // The error names both ranks and both calls. `operation` is this rank's. If only the counts of the
 // blocks differ, the error says so, and lists this rank's counts.
 absl::Status mismatch_error(int own, int peer, const wire::MessageInfo& ours,
                             const wire::MessageInfo& theirs, const Operation& operation = {});
-// The same error for any two ranks, from the signatures of the operation of that tag. The roots are
-// not known.
+// Returns the same error for any two ranks, from the signatures of the operation of that tag. The
+// roots are not known.
 absl::Status disagreement_error(int own, uint32_t rank, uint32_t tag, uint64_t ours,
                                 uint64_t theirs);
 

@@ -7,7 +7,7 @@
 
 namespace nezha {
 
-// Called without the lock.
+// Describes the context. Is called without the lock.
 void announce(const Setup& setup, const CoreShare& share);
 
 }  // namespace nezha

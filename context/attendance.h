@@ -31,22 +31,24 @@ class Attendance {
   uint64_t enter(uint32_t tag, uint64_t signature);
   bool has_entered(uint32_t tag, uint64_t ordinal) const;
 
-  // Whether `rank` is known to have said that it has not entered the operation.
+  // Returns whether `rank` is known to have said that it has not entered the operation.
   bool has_said_absent(uint32_t rank, uint32_t tag, uint64_t ordinal) const;
 
   // Notes a call. Returns whether it is news, which must be passed on.
   bool hear(const wire::RollCall& call);
 
-  // A rank's call of another operation by that tag and ordinal. Nothing if none was heard, if this
-  // rank has not entered its operation, or has entered so many since that it has forgotten it.
+  // Returns a rank's call of another operation by that tag and ordinal. Returns nothing if none was
+  // heard, if this rank has not entered its operation, or has entered so many since that it has
+  // forgotten it.
   std::optional<wire::RollCall> other(uint32_t tag, uint64_t ordinal) const;
-  // This rank's signature of the operation; 0 if this rank has not entered it or has forgotten it.
+  // Returns this rank's signature of the operation; 0 if this rank has not entered it or has
+  // forgotten it.
   uint64_t signature(uint32_t tag, uint64_t ordinal) const;
 
-  // The absent and silent ranks, for an error: "ranks 2, 5 have not entered it; rank 3 has not
-  // answered"; "" if there are none.
+  // Returns the absent and silent ranks, for an error: "ranks 2, 5 have not entered it; rank 3 has
+  // not answered"; "" if there are none.
   std::string absent(uint32_t tag, uint64_t ordinal) const;
-  // The ranks that have not answered, and those that have not entered the operation.
+  // Returns the ranks that have not answered, and those that have not entered the operation.
   std::set<uint32_t> silent(uint32_t tag, uint64_t ordinal) const;
   std::set<uint32_t> absentees(uint32_t tag, uint64_t ordinal) const;
 
@@ -69,7 +71,7 @@ class Attendance {
   // limits are far above what ranks tell of at a time.
   static constexpr size_t kMaxCalls = 256;   // only the latest are kept
   static constexpr size_t kMaxAbsent = 16;   // ranks in each set of a call
-  static constexpr size_t kMaxCallers = 16;  // of a call, each with another signature
+  static constexpr size_t kMaxCallers = 16;  // callers of a call, each with another signature
   static constexpr size_t kEntries = 256;
 
   static size_t slot(uint32_t tag, uint64_t ordinal) {

@@ -20,7 +20,7 @@ std::string uri_of(const Choice& choice);
 
 struct AutoRails {
   std::vector<std::string> uris;
-  ChosenInterfaces interfaces;  // by rail name
+  ChosenInterfaces interfaces;  // keyed by rail name
 };
 
 // Returns whether the list asks nezha to find the rails.

@@ -15,7 +15,7 @@ struct GivenVector {
   const std::byte* data = nullptr;
   DataType type = DataType::kUint8;
   size_t elements = 0;
-  std::vector<size_t> counts;  // for each rank, if there are any
+  std::vector<size_t> counts;  // a count for each rank, if there are any
   bool has_counts = false;
   bool is_set = false;
 };

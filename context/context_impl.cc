@@ -145,7 +145,7 @@ void ContextImpl::leave() {
   planner_.save();
 }
 
-// Under the lock: returns an error if the context is broken or is being destroyed.
+// Returns an error if the context is broken or is being destroyed. Callers hold the lock.
 absl::Status ContextImpl::given_up() const {
   if (starter_.is_closing()) return absl::CancelledError("the context is being destroyed");
   return broken_;

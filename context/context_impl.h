@@ -53,10 +53,10 @@ class ContextImpl final : JobListener, RunningOperationOwner, PlannerOwner, Star
   // Opens the devices, agrees with rank 0, publishes this rank's record. Throws, and tells the
   // other ranks why.
   void join();
-  // Under the lock: breaks the context, for a reason outside of it.
+  // Breaks the context, for a reason outside of it. Callers hold the lock.
   void fail(const absl::Status& why) { break_context(why, static_cast<uint32_t>(setup_.rank())); }
-  // Under the lock: sets the function that is called, once, when the context breaks. It must stay
-  // valid as long as the context, or be removed by setting null.
+  // Sets the function that is called, once, when the context breaks. It must stay valid as long as
+  // the context, or be removed by setting null. Callers hold the lock.
   void set_on_broken(std::function<void(const absl::Status&)> on_broken) {
     on_broken_ = std::move(on_broken);
   }
@@ -64,15 +64,15 @@ class ContextImpl final : JobListener, RunningOperationOwner, PlannerOwner, Star
   // Returns the object that users hold.
   static std::shared_ptr<Context> in_context(std::unique_ptr<ContextImpl> impl);
 
-  // See Context::split. Null if the color is negative. Throws.
+  // Does what Context::split does. Returns null if the color is negative. Throws.
   std::unique_ptr<ContextImpl> split(int color, int key);
 
   // Adds an engine that can be lost: see Engines::add.
   void add_engine(const std::string& name, Engine& engine) { engines_.add(name, engine); }
-  // Under the lock: see Planner.
+  // These do what the Planner's functions do. Callers hold the lock.
   void lose_engine(const Engine& engine) { planner_.lose_engine(engine); }
   void regain_engine(const Engine& engine) { planner_.regain_engine(engine); }
-  Progress& progress() const { return setup_.progress(); }  // once it has joined
+  Progress& progress() const { return setup_.progress(); }  // known once it has joined
 
   // Returns the context that the options are for. Throws if there is none.
   template <typename Options>
@@ -97,9 +97,9 @@ class ContextImpl final : JobListener, RunningOperationOwner, PlannerOwner, Star
     return handle;
   }
 
-  // Whether this process is a fork of the process that made the context. Then nothing here may be
-  // touched, not even to destroy it, since its locks may be held by threads that do not exist in
-  // this process.
+  // Returns whether this process is a fork of the process that made the context. Then nothing here
+  // may be touched, not even to destroy it, since its locks may be held by threads that do not
+  // exist in this process.
   bool is_inherited() const { return mark_.is_inherited(); }
   void check_process() const;  // throws if so
 

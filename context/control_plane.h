@@ -34,7 +34,7 @@ namespace nezha {
 
 class ControlPlaneOwner {
  public:
-  // Whether this rank has started the operation. It may be over already.
+  // Returns whether this rank has started the operation. It may be over already.
   virtual bool has_started(const OperationId& operation) const = 0;
   // Operations that were held may be started.
   virtual void on_released() = 0;
@@ -44,7 +44,7 @@ class ControlPlaneOwner {
   // Ends the frozen operations as the repairs say. Returns an error if a repair is impossible.
   virtual absl::Status on_recover(int lane, uint32_t epoch, const std::vector<Repair>& repairs) = 0;
   // Returns the sustained rate of the rails together, as their traffic has shown it, or, with
-  // `also_tried`, a trial (see RateTrial). Bytes per second; 0: unknown.
+  // `also_tried`, a trial (see RateTrial). The rate is in bytes per second; 0 if it is unknown.
   virtual double rate(RailMask rails, bool also_tried) const = 0;
   // The context cannot go on: a rank has violated the protocol, or is gone while all ranks need its
   // answer.
@@ -78,23 +78,24 @@ class ControlPlane {
 
   // ---- Setting up
 
-  // Whether readings are wanted and this rank has not been connected yet.
+  // Returns whether readings are wanted and this rank has not been connected yet.
   bool is_idle() const { return lanes_.empty(); }
   // An operation named its algorithm. Its time says nothing about the plan's algorithm, so if its
   // size has a rival algorithm, no rivals are tried from now on.
   void saw_named(uint64_t bytes);
-  // Whether there is something to decide about messages of that size if there are `lanes` lanes.
+  // Returns whether there is something to decide about messages of that size if there are `lanes`
+  // lanes.
   bool is_worthwhile(int lanes, uint64_t bytes) const;
   // Sets rank 0's rails by their names, and for each the matching rail of this rank (an empty mask
   // if there is none). The engines that can be lost, the same on all ranks, are the next lanes.
   void set_lanes(const std::vector<std::string>& names, const std::vector<RailMask>& rails,
                  const std::vector<std::string>& engines = {});
-  // Rank 0 connects to each other rank, and each other rank to rank 0. Called after set_lanes.
+  // Rank 0 connects to each other rank, and each other rank to rank 0. Is called after set_lanes.
   void connect(int rank, Channel& channel);
 
   // ---- Operations
 
-  // Whether allreduces of that size run by a plan.
+  // Returns whether allreduces of that size run by a plan.
   bool covers(uint64_t bytes) const {
     return options_.takes_engine_alone ? bytes > 0 : bytes >= SizeRegimes::kPlanned;
   }
@@ -104,12 +105,12 @@ class ControlPlane {
     uint32_t plan = 0;
     uint32_t number = 0;    // the number of its class's allocation; 0: the class has none
     Allocation allocation;  // empty: none is known, and the context's default applies
-    Algorithm algorithm = Algorithm::kAuto;  // of the hosts; kAuto: the usual one for the size
+    Algorithm algorithm = Algorithm::kAuto;  // the hosts'; kAuto: the usual one for the size
     LaneSet engines = 0;  // lanes carried by their engines; the hosts carry lost engines' lanes
     LaneSet waits = 0;    // lanes that must wait for on_recover
   };
-  // Says how the operation is carried. Nothing: it is held, and must be started again on
-  // on_released(). An operation that nothing is learned from goes as others of its size do.
+  // Says how the operation is carried. Returns nothing if it is held; then it must be started again
+  // on on_released(). An operation that nothing is learned from goes as others of its size do.
   std::optional<PlannedSplit> start(const OperationId& operation, uint64_t bytes);
   // The operation is over, or was given up.
   void finish(const OperationId& operation) { follower_.finish(operation); }
@@ -117,15 +118,15 @@ class ControlPlane {
   // count.
   void add(Reading reading);
 
-  // The lane's engine is not up yet. Called after set_lanes, before connect.
+  // The lane's engine is not up yet. This is called after set_lanes, before connect.
   void begin_without(int lane) { lost_ |= lane_bit(lane); }
   // This rank can no longer use the lane's engine, or can use it again.
   void lose_engine(int lane);
   void regain_engine(int lane);
   bool is_recovering() const { return recovering_ >= 0; }
-  std::string why_frozen() const;  // for errors
+  std::string why_frozen() const;  // the text for errors
 
-  // This rank's rails in the lane. The lane of an engine has none.
+  // Returns this rank's rails in the lane. The lane of an engine has none.
   RailMask rails(int lane) const { return lanes_[static_cast<size_t>(lane)]; }
   int first_engine() const { return first_engine_; }  // its lane
   int lanes() const { return static_cast<int>(lanes_.size()); }
@@ -133,11 +134,11 @@ class ControlPlane {
   // failed.
   void set_down(RailMask down);
 
-  // Why an operation is held, for errors.
+  // Returns why an operation is held, for errors.
   std::string why_held() const;
-  // The whole table at rank 0; at other ranks the allocations only.
+  // Returns the whole table at rank 0, and only the allocations at other ranks.
   DataLengthTable table() const;
-  // The new contents of the table's file. Nothing: the file stays as it is.
+  // Returns the new contents of the table's file, or nothing if the file stays as it is.
   std::optional<DataLengthTable> learned() const;
 
  private:
@@ -152,7 +153,7 @@ class ControlPlane {
     Classes classes;
   };
 
-  void send(const control_message::Message& message);  // to rank 0
+  void send(const control_message::Message& message);  // sends to rank 0
   void broadcast(const control_message::Message& message);
   void on_bytes(int from, const std::string& bytes);
   absl::Status on_message(int from, const control_message::Message& message);
@@ -172,8 +173,8 @@ class ControlPlane {
   LaneSet live() const;
   LaneSet alone() const { return stripes_; }
   Algorithm rival(uint64_t bytes) const;
-  // The entry by which messages of that class run: the class's own or, if there are no stripes or
-  // there is an engine, that of the nearest class. The end if there is none.
+  // Returns the entry by which messages of that class run: the class's own or, if there are no
+  // stripes or there is an engine, that of the nearest class. Returns the end if there is none.
   Classes::const_iterator entry_of(const Classes& classes, SizeClass size_class) const;
 
   // A batch of readings is sent when it has this many, or after this time.
@@ -183,7 +184,7 @@ class ControlPlane {
   Progress& progress_;
   ControlPlaneOwner& owner_;
   Options options_;
-  std::vector<std::string> names_;  // by lane
+  std::vector<std::string> names_;  // indexed by lane
   std::vector<RailMask> lanes_;
   LaneSet stripes_ = 0;  // the lane of stripes over all rails, if there is one
   int first_engine_ = 0;
@@ -193,10 +194,10 @@ class ControlPlane {
   LaneSet told_live_ = 0;
   int recovering_ = -1;                                  // the lane that is being recovered
   uint32_t epoch_ = 0;                                   // the recovery's
-  std::map<int, std::unique_ptr<MessageStream>> peers_;  // by rank
+  std::map<int, std::unique_ptr<MessageStream>> peers_;  // keyed by rank
   PlanFollower follower_;
-  std::map<uint32_t, Plan> plans_;    // by number: plans by which an operation may still start
-  RecycledVector<Reading> readings_;  // not sent yet
+  std::map<uint32_t, Plan> plans_;    // keyed by number: those an operation may still start by
+  RecycledVector<Reading> readings_;  // those not sent yet
   std::deque<control_message::Message> to_broadcast_;
   bool is_broadcasting_ = false;
   Alarm flush_;

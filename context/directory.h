@@ -12,8 +12,8 @@
 
 namespace nezha {
 
-// Ranks are those of the context that published the records. Thread-safe. Not to be called under
-// Progress's lock, since it may block.
+// In this interface, ranks are those of the context that published the records. Thread-safe.
+// Callers do not hold Progress's lock, since calls may block.
 class Directory {
  public:
   virtual ~Directory() = default;

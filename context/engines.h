@@ -24,7 +24,7 @@ class Engines {
   // Adds an engine by a name that no rail has. All ranks must add the same engines in the same
   // order, before the context joins. The engine must outlive the context.
   void add(const std::string& name, Engine& engine) { engines_.emplace_back(name, &engine); }
-  // Under the lock: opens the switch's rail, if the context has one. Throws if that fails.
+  // Opens the switch's rail, if the context has one. Callers hold the lock. Throws if that fails.
   void open_switch(const Group& group, flare::FlareEngineOwner& owner);
   void close_switch() { flare_.reset(); }
   flare::FlareEngine* flare() const { return flare_.get(); }  // null: there is no such rail
@@ -33,9 +33,9 @@ class Engines {
   bool empty() const { return engines_.empty(); }
   int count() const { return static_cast<int>(engines_.size()); }
   std::vector<std::string> names() const;
-  // Whether one of the engines can carry the operation.
+  // Returns whether one of the engines can carry the operation.
   bool can_do(const Operation& operation);
-  // Whether this engine can. Logs each reason why it cannot once.
+  // Returns whether this engine can carry the operation. Logs once each reason why it cannot.
   bool can_do(const Engine& engine, const Operation& operation);
 
   // Sets the lane of the first engine. The lanes of engines follow those of rank 0's rails.

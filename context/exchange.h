@@ -29,8 +29,8 @@ class Exchange final : public Engine {
     std::vector<int> peers;  // the destination, or the sources; may include this rank
     bool is_from_any = false;
     uint64_t tag = 0;
-    const std::byte* input = nullptr;  // of a send
-    std::byte* output = nullptr;       // of a receive
+    const std::byte* input = nullptr;  // a send's
+    std::byte* output = nullptr;       // a receive's
     size_t bytes = 0;
     bool may_be_shorter = false;  // a receive takes messages of fewer bytes than `bytes`, too
   };
@@ -38,20 +38,21 @@ class Exchange final : public Engine {
   Exchange(Terms terms, Loopback& loopback) : terms_(std::move(terms)), loopback_(loopback) {}
 
   const Terms& terms() const { return terms_; }
-  // For errors: "send to rank 3 (tag 7, 400 bytes)".
+  // Returns the name for errors, such as "send to rank 3 (tag 7, 400 bytes)".
   std::string name() const;
   std::vector<int> others() const;  // the peers other than this rank
-  // The message's name, and the properties that both ends must agree on.
+  // Returns the message's name, and the properties that both ends must agree on.
   wire::MessageInfo info(uint64_t context) const;
-  // Whether a receive takes a message of that size.
+  // Returns whether a receive takes a message of that size.
   bool takes(uint64_t bytes) const {
     return terms_.may_be_shorter ? bytes <= terms_.bytes : bytes == terms_.bytes;
   }
 
-  // The rank that a receive's message has come from, or is coming from; -1: there is none yet.
+  // Returns the rank that a receive's message has come from, or is coming from; -1 if there is none
+  // yet.
   int source() const { return source_; }
   void set_source(int rank) { source_ = rank; }
-  // The size of the message that a receive has taken, or is taking; 0: there is none yet.
+  // Returns the size of the message that a receive has taken, or is taking; 0 if there is none yet.
   size_t received_bytes() const { return received_bytes_; }
   void set_received_bytes(size_t bytes) { received_bytes_ = bytes; }
 
@@ -67,7 +68,8 @@ class Exchange final : public Engine {
   size_t received_bytes_ = 0;
 };
 
-// "rank 2", "ranks 1, 2 and 5", "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 24 others"
+// Returns a text such as "rank 2", "ranks 1, 2 and 5", or "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 24
+// others".
 std::string names_of(const std::vector<int>& ranks);
 
 }  // namespace nezha

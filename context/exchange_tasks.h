@@ -27,7 +27,7 @@ class SendTask final : public Task, Sender {
   absl::Status start(RailMask rails);
   std::string describe() const override;
 
-  // For the loopback: the message was taken, or cannot be taken.
+  // The loopback calls these. The message was taken, or cannot be taken.
   const Exchange& exchange() const { return exchange_; }
   void taken();
   void failed(const absl::Status& why) override;
@@ -53,7 +53,7 @@ class ReceiveTask final : public Task {
   void start();  // may finish
   std::string describe() const override;
 
-  // For the loopback: this rank has sent itself a message, or the message cannot be taken.
+  // The loopback calls these. This rank has sent itself a message, or the message cannot be taken.
   const Exchange& exchange() const { return exchange_; }
   void take(const std::byte* data, size_t bytes);
   void fail(const absl::Status& why);
@@ -82,7 +82,7 @@ class ReceiveTask final : public Task {
   Exchange& exchange_;
   const Group& group_;
   Loopback& loopback_;
-  std::vector<Claim> claims_;  // by source
+  std::vector<Claim> claims_;  // one for each source
   Claim* match_ = nullptr;
   uint64_t received_ = 0;  // bytes
 };
@@ -109,7 +109,7 @@ class Loopback {
   void remove(const T& task, std::deque<T*> Queue::*its);
   static void pass(SendTask& send, ReceiveTask& receive);
 
-  HashMap<uint64_t, Queue> queues_;  // by tag
+  HashMap<uint64_t, Queue> queues_;  // keyed by tag
 };
 
 }  // namespace nezha

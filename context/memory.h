@@ -14,7 +14,7 @@ namespace nezha {
 
 // A range of the caller's memory.
 struct MemoryRange {
-  std::string name;  // for errors: "input 0"
+  std::string name;  // the name for errors: "input 0"
   uintptr_t begin;
   size_t bytes;
   bool is_written;  // false: it is only read

@@ -44,8 +44,8 @@ void give_output(Operation& op, BufferPool& pool, Buffer& scratch) {
   op.input = op.output;
 }
 
-// Used in a first run, which has no table yet: reports before the run begins if the table that it
-// learns could not be written.
+// Reports before a run begins if the table that it learns could not be written. This is for a first
+// run, which has no table yet.
 absl::Status check_folder_of_table(const std::string& path) {
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
@@ -354,7 +354,8 @@ void Planner::want_set_up(const Operation& op) {
   owner_.on_set_up_wanted();
 }
 
-// Whether a rate trial has sent bursts over the operation's rails while it ran, which slows it.
+// Returns whether a rate trial has sent bursts over the operation's rails while it ran, which slows
+// it.
 bool Planner::was_beside_bursts(const RunningOperation& operation) const {
   const RailMask rails = operation.rails();
   return std::any_of(setup_.rails.begin(), setup_.rails.end(), [&](Rail rail) {

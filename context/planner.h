@@ -22,7 +22,7 @@ namespace nezha {
 
 class PlannerOwner {
  public:
-  // Whether this rank has started the operation. It may be over already.
+  // Returns whether this rank has started the operation. It may be over already.
   virtual bool has_started(const OperationId& operation) const = 0;
   // Operations that assign() gave nothing may be tried again.
   virtual void on_released() = 0;
@@ -46,16 +46,16 @@ class Planner final : ControlPlaneOwner, flare::FlareEngineOwner {
 
   // ---- Setting up
 
-  // At rank 0, without the lock: reads the table that the options name.
+  // Reads the table that the options name. Is called at rank 0, without the lock.
   absl::Status load_table();
   // Opens the switch's rail and makes the control plane. The group must be formed. Throws if the
   // rail cannot be opened.
   void open();
-  // Connects rank 0 and one other rank. Called without the lock, since it asks the store.
+  // Connects rank 0 and one other rank. Is called without the lock, since it asks the store.
   void set_up();
   // Ends the control plane and the recovery, because the context is about to end.
   void close();
-  // Writes what was learned to the table's file. Called after close(), without the lock.
+  // Writes what was learned to the table's file. Is called after close(), without the lock.
   void save() const;
   // Stops measuring and recovering, because the context is broken.
   void stop();
@@ -64,7 +64,8 @@ class Planner final : ControlPlaneOwner, flare::FlareEngineOwner {
 
   // ---- Operations
 
-  // Decides how the operation is carried out. Nothing: hold the operation until on_released().
+  // Decides how the operation is carried out. Returns nothing if the operation must be held until
+  // on_released().
   std::optional<Assignment> assign(const RunningOperation& operation);
   std::string why_held() const { return control_->why_held(); }
   // The operation is about to start. If others are running, all of them are marked as disturbed:
@@ -129,10 +130,10 @@ class Planner final : ControlPlaneOwner, flare::FlareEngineOwner {
   bool has_wanted_set_up_ = false;
   int connected_ = 0;                 // rank 0: how many ranks its control plane is connected to
   Over last_over_;                    // the latest operation that is over
-  std::vector<RailMask> seen_;        // by rank: the rails that have had a link to it
-  HashMap<int, FailedRails> failed_;  // by rank
+  std::vector<RailMask> seen_;        // indexed by rank: the rails that have had a link to it
+  HashMap<int, FailedRails> failed_;  // keyed by rank
   std::optional<DataLengthTable> table_;    // read from the file; rank 0 begins with it
-  std::optional<DataLengthTable> learned_;  // to be written to the file
+  std::optional<DataLengthTable> learned_;  // the table to be written to the file
   std::unique_ptr<ControlPlane> control_;   // null: there is nothing to learn
 };
 

@@ -32,7 +32,7 @@ absl::StatusOr<flare::FlareOptions> switch_rail(absl::string_view text);
 using DeviceLister =
     absl::FunctionRef<absl::StatusOr<std::vector<RailDevice>>(absl::string_view kind)>;
 absl::StatusOr<std::vector<RailDevice>> devices_of(absl::string_view kind);
-// Whether devices of the kind can be listed. The others are named after network interfaces.
+// Returns whether devices of the kind can be listed. The others are named after network interfaces.
 bool has_list(absl::string_view kind);
 
 // Returns the rails with each KIND:auto replaced by the usable devices of that kind, if the kind

@@ -9,7 +9,7 @@
 
 namespace nezha {
 
-// "nezha: rank 1 of 4: text"
+// Returns a text such as "nezha: rank 1 of 4: text".
 std::string prefixed(absl::string_view rank_of, absl::string_view text);
 
 // The error text for a child of fork() that uses an object of its parent.

@@ -21,15 +21,15 @@ struct Record {
 
   UniqueId job;
   UniqueId process;
-  UniqueId publication;  // at random: tells this record from others of the same process
+  UniqueId publication;  // chosen at random: tells this record from others of the process
   std::string host;
   std::string cores;  // Cores::pool; empty: not known
   int pid = 0;
-  int size = 0;                                   // of the context
+  int size = 0;                                   // the context's
   std::string flare_rail;                         // kAlone, kBesideOthers; empty: there is none
   std::string settings;                           // what must be the same on all ranks
   std::map<std::string, std::string> devices;     // address by rail name
-  std::map<std::string, std::string> interfaces;  // by rail name, where the NIC selector chose it
+  std::map<std::string, std::string> interfaces;  // keyed by rail name, if the selector chose it
 
   std::string encode() const;
   // The store is not trusted: sizes are bounded, and unknown keys are errors.
@@ -40,7 +40,8 @@ struct Record {
 
   static std::string key(int rank);
 
-  // "rank 1 of 4 (node1, pid 77)", as errors name the process; "rank 1 of 4" if it has no host.
+  // Returns "rank 1 of 4 (node1, pid 77)", as errors name the process; "rank 1 of 4" if it has no
+  // host.
   std::string describe(int rank) const;
 };
 

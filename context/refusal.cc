@@ -24,7 +24,7 @@ constexpr size_t kMaxKept = 8;
 
 void keep(const std::shared_ptr<Store>& store) {
   static std::mutex mutex;
-  // Never destroyed, so the keys outlive the process.
+  // The list is never destroyed, so the keys outlive the process.
   static auto& kept = *new std::deque<std::shared_ptr<Store>>;
   const std::lock_guard lock(mutex);
   if (kept.size() == kMaxKept) kept.pop_front();

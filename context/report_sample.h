@@ -24,8 +24,8 @@ class ReportSample {
   void on_change(SizeClass size_class, uint32_t number, bool is_known);
   // Counts the operation. Returns whether its reading is reported.
   bool takes(const Reading& reading);
-  // Whether the latest operation of the class may have ended the coordinator's window, so that its
-  // reading should not wait for others.
+  // Returns whether the latest operation of the class may have ended the coordinator's window, so
+  // that its reading should not wait for others.
   bool is_awaited(SizeClass size_class) const;
 
  private:

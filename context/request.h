@@ -20,20 +20,20 @@ struct Request {
   Operation operation;
   EnginePlan plan;
   bool is_by_size = false;  // the algorithm was chosen by size, so a plan may choose another
-  uint64_t signature = 0;   // of the operation and the plan; collectives/signature.h
+  uint64_t signature = 0;   // the operation's and the plan's; collectives/signature.h
   absl::InlinedVector<std::byte*, 1> copies;  // further places for the result
   Buffer read;              // replaces the caller's input: a sum of several inputs, or a copy
   Buffer result;            // holds the result while its place still holds input
   absl::Status prepared;    // an error if the inputs could not be summed
-  ReduceFunction function;  // of a custom operation
+  ReduceFunction function;  // a custom operation's
   Nanos deadline = 0;
   std::chrono::milliseconds timeout{0};
   bool polls = true;  // the waiter polls
-  // Set for a send or a receive, whose `operation` says only how many bytes it has. Null for a
-  // collective.
+  // It is set for a send or a receive, whose `operation` says only how many bytes it has. It is
+  // null for a collective.
   std::shared_ptr<Exchange> exchange;
 
-  std::string name() const;  // of the operation, for errors: "allreduce (tag 0, 4 bytes)"
+  std::string name() const;  // the operation's, for errors: "allreduce (tag 0, 4 bytes)"
 };
 
 }  // namespace nezha

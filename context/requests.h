@@ -37,7 +37,7 @@ class RequestMaker {
   void check_tag(const CollectiveOptions& options) const;
   void check_tag(const PointToPointOptions& options) const;
 
-  // Each of these throws InvalidArgument or std::bad_alloc. Called without the lock.
+  // Each of these throws InvalidArgument or std::bad_alloc. They are called without the lock.
   Request make(const AllreduceOptions& options) const;
   Request make(const ReduceOptions& options) const;
   Request make(const BroadcastOptions& options) const;
@@ -56,7 +56,8 @@ class RequestMaker {
   Request make(const RecvOptions& options) const;
 
  private:
-  // Bytes. Up to this size an operation ends sooner than a thread sleeps and is woken a few times.
+  // A size in bytes. Up to this size an operation ends sooner than a thread sleeps and is woken a
+  // few times.
   static constexpr size_t kShort = 16 << 10;
 
   Request make_blocks(const BlocksOptions& options, Collective collective) const;
@@ -81,7 +82,7 @@ class RequestMaker {
                    DataType type, DataType output_type) const;
   void check_vectors(absl::string_view collective, absl::Span<const void* const> inputs,
                      absl::Span<void* const> outputs, size_t elements, DataType type) const;
-  // For NEZHA_CHECK_POINTERS.
+  // Checks the caller's pointers, for NEZHA_CHECK_POINTERS.
   static absl::Status check_pointers(absl::Span<const void* const> inputs,
                                      absl::Span<void* const> outputs, size_t bytes);
   void complete(Request& request, const CollectiveOptions& options,

@@ -47,11 +47,12 @@ class RollCalls {
   // Handles what a rank tells, which may be this rank.
   void hear(const wire::RollCall& call);
 
-  // What is known of the ranks that keep an operation waiting, for errors; "" if nothing is known.
+  // Returns what is known of the ranks that keep an operation waiting, for errors; "" if nothing is
+  // known.
   std::string absent(const OperationId& operation) const {
     return attendance_.absent(operation.tag, operation.ordinal);
   }
-  // The ranks that keep the operation from ending, including all of `awaited`.
+  // Returns the ranks that keep the operation from ending, including all of `awaited`.
   std::vector<int> missing(const OperationId& operation, const std::vector<int>& awaited) const;
 
  private:

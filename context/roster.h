@@ -40,8 +40,8 @@ class Roster {
   // those ranks hear if this context breaks, even if it has never sent them anything.
   void take_channels(const Roster& parent, const std::vector<int>& group);
 
-  // The cores that this process may use, and how many ranks share them: as many as the launcher
-  // says, or else all ranks but those that are known to have other cores.
+  // Returns the cores that this process may use, and how many ranks share them: as many as the
+  // launcher says, or else all ranks but those that are known to have other cores.
   CoreShare core_share() const;
   // Tells the endpoint how many threads the process may use for rails.
   void count_rail_threads() const;
@@ -53,13 +53,14 @@ class Roster {
   const Group& group() const { return group_; }
   Channel* channel(int rank) const { return group_.channels[static_cast<size_t>(rank)]; }
   bool knows(int rank) const { return channel(rank) != nullptr; }
-  // Those of `ranks` to which there is no channel yet, in order, each once.
+  // Returns those of `ranks` to which there is no channel yet, in order, each once.
   std::vector<int> unknown_among(std::vector<int> ranks) const;
-  // The ranks that are gone, cannot be reached any more, or have left.
+  // Returns the ranks that are gone, cannot be reached any more, or have left.
   std::vector<int> lost() const;
-  // The lost ranks without those that have left, which may have left because another rank was lost.
+  // Returns the lost ranks without those that have left, which may have left because another rank
+  // was lost.
   std::vector<int> dead() const;
-  // Whether no rail reaches a rank that somebody waits for.
+  // Returns whether no rail reaches a rank that somebody waits for.
   bool is_cut_off() const;
 
  private:
@@ -74,7 +75,7 @@ class Roster {
   bool is_confirmed_ = false;  // used only by the thread that calls confirm()
 };
 
-// Whether and how a context with that setup has a switch's rail, as its record says it.
+// Returns whether and how a context with that setup has a switch's rail, as its record says it.
 std::string flare_rail_of(const Setup& setup);
 
 }  // namespace nezha

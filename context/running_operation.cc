@@ -21,8 +21,8 @@ namespace {
 constexpr Nanos kSlow = 500 * kMillisecond;
 // How long before its deadline an operation asks which ranks have not entered it.
 constexpr Nanos kRollCallTime = 200 * kMillisecond;
-// Bytes. The waiter for a shorter message is keen (see Pace): such a message takes one rail and
-// comes in one piece.
+// A size in bytes. The waiter for a shorter message is keen (see Pace): such a message takes one
+// rail and comes in one piece.
 constexpr size_t kKeen = 8 << 10;
 
 }  // namespace
@@ -359,7 +359,7 @@ Pace RunningOperation::pace() const {
 }
 
 void RunningOperation::cancel() {
-  if (is_known_over_ && !is_inherited()) return;  // without the lock
+  if (is_known_over_ && !is_inherited()) return;  // this needs no lock
   const auto endpoint = this->endpoint();
   if (endpoint == nullptr) return;
   Progress::Guard guard(endpoint->progress());

@@ -37,9 +37,10 @@ class RunningOperationOwner {
   virtual void on_operation_slow(const RunningOperation& operation) = 0;
   // The operation is about to time out. The owner should find out why.
   virtual void on_operation_overdue(const RunningOperation& operation) = 0;
-  // Whether the context waits for a rank that no rail reaches.
+  // Returns whether the context waits for a rank that no rail reaches.
   virtual bool is_cut_off() const = 0;
-  // What is known of the ranks that keep the operation waiting, for errors; "" if nothing is known.
+  // Returns what is known of the ranks that keep the operation waiting, for errors; "" if nothing
+  // is known.
   virtual std::string absent(const RunningOperation& operation) const = 0;
   // Returns the ranks that keep the operation from ending.
   virtual std::vector<int> missing(const RunningOperation& operation) const = 0;
@@ -48,7 +49,7 @@ class RunningOperationOwner {
   virtual void on_operation_over(RunningOperation& operation) = 0;
   // The lane's engine is lost. The owner is to call freeze().
   virtual void on_engine_lost(int lane) = 0;
-  // What an operation whose engine is lost waits for, for errors.
+  // Returns what an operation whose engine is lost waits for, for errors.
   virtual std::string why_frozen() const = 0;
 
  protected:
@@ -79,11 +80,11 @@ class RunningOperation final : public TaskOwner,
                       const Repair* repair, uint32_t number);
   OperationId id() const { return request_.operation.id(); }
 
-  // Once the operation has succeeded: for each lane, the time from the start of the tasks to the
-  // end of the lane's; 0 for a lane that had nothing to carry. All are 0 if other operations ran
-  // at the same time or an engine was lost.
+  // Returns, once the operation has succeeded, for each lane the time from the start of the tasks
+  // to the end of the lane's; 0 for a lane that had nothing to carry. All are 0 if other operations
+  // ran at the same time or an engine was lost.
   LaneTimes lane_times(int lanes) const;
-  // The rails that the operation was allowed to use.
+  // Returns the rails that the operation was allowed to use.
   RailMask rails() const;
   uint32_t allocation_number() const { return number_; }
   Nanos started_at() const { return started_at_; }  // 0: its tasks have not started
@@ -94,26 +95,26 @@ class RunningOperation final : public TaskOwner,
   void fail(const absl::Status& why);
   bool over() const { return waiter_.done(); }
   const Request& request() const { return request_; }
-  // See ContextImpl::is_inherited.
+  // Does what ContextImpl::is_inherited does.
   bool is_inherited() const { return mark_.is_inherited(); }
   void keep() { self_ = shared_from_this(); }  // the operation is never destroyed
-  // The ranks that the operation waits for before its tasks can start.
+  // Returns the ranks that the operation waits for before its tasks can start.
   const std::vector<int>& awaited_ranks() const { return awaited_ranks_; }
-  // Before the tasks start: sets what the operation waits for, and for which ranks.
+  // Sets what the operation waits for, and for which ranks. Is called before the tasks start.
   void waits_for(std::string what, std::vector<int> ranks = {}) {
     waits_for_ = std::move(what);
     awaited_ranks_ = std::move(ranks);
   }
 
-  // For the handle: these take the lock. They throw if the operation is inherited.
+  // The handle calls these, which take the lock. They throw if the operation is inherited.
   bool test() const;
   bool wait(Nanos deadline);  // false: not over at the deadline
   void cancel();
-  // Called once the operation is over.
+  // Throws the operation's error if it has failed. Is called once the operation is over.
   void raise_if_failed() const;
-  // The rank that sent the message of a receive that has succeeded. Otherwise -1.
+  // Returns the rank that sent the message of a receive that has succeeded; otherwise -1.
   int source() const;
-  // The size of the message of a receive that has succeeded. Otherwise 0.
+  // Returns the size of the message of a receive that has succeeded; otherwise 0.
   size_t received_bytes() const;
   // Calls the function under the lock when the operation is over, or at once, without the lock, if
   // it is over already. Returns false, and never calls the function, if one was set before.
@@ -144,7 +145,7 @@ class RunningOperation final : public TaskOwner,
   void hold_memory(int rank);
   bool start_task(const Group& group, const EnginePlan& plan, Part& part);
   bool start_gate(const Group& group);
-  // The plan of a part that is not a piece of a repair.
+  // Returns the plan of a part that is not a piece of a repair.
   EnginePlan plan_of(const Part& part) const {
     return {part.schedule, request_.plan.version, request_.plan.epoch};
   }
@@ -166,7 +167,7 @@ class RunningOperation final : public TaskOwner,
   std::weak_ptr<Endpoint> endpoint_;  // the context's; once that is gone, the operation is over
   std::string rank_of_;               // "rank 1 of 4"
   Request request_;
-  Hold input_, output_;  // on the caller's memory, while tasks use it
+  Hold input_, output_;  // hold the caller's memory, while tasks use it
   std::string waits_for_;
   std::vector<int> awaited_ranks_;
   absl::InlinedVector<Part, 1, RecyclingAllocator<Part>> parts_;

@@ -28,13 +28,13 @@ class AgreedSettings {
   // Takes what this rank was given. The environment must have been checked.
   explicit AgreedSettings(const ContextOptions& options);
 
-  // Whether this rank was given shares, or the plan that uses them.
+  // Returns whether this rank was given shares, or the plan that uses them.
   bool has_slices() const { return !shares_.value.empty() || plan_.value == "slice"; }
 
-  // At rank 0: sets the defaults where nothing was given.
+  // Sets the defaults where nothing was given. Is called at rank 0.
   void complete(size_t rails);
-  // At other ranks: takes over rank 0's encoded settings. Returns InvalidArgument if they are
-  // malformed, FailedPrecondition if this rank was given something else.
+  // Takes over rank 0's encoded settings. Is called at the other ranks. Returns InvalidArgument if
+  // they are malformed, FailedPrecondition if this rank was given something else.
   absl::Status adopt(absl::string_view rank0, int rank);
   std::string encode() const;
 

@@ -17,7 +17,7 @@ constexpr uint32_t kOwnTag = std::numeric_limits<uint32_t>::max();
 struct SplitVote {
   int color = 0;  // negative: in no new context
   int key = 0;
-  UniqueId id;  // of the new context, if this rank is the first in it
+  UniqueId id;  // the new context's, if this rank is the first in it
 };
 
 // The votes of `size` ranks in the form in which they are exchanged. Each rank begins with a table
@@ -29,13 +29,13 @@ class SplitTable {
   void set(int rank, const SplitVote& vote);
   SplitVote vote(int rank) const;
   int size() const { return static_cast<int>(words_.size() / kWords); }
-  // The ranks that have the color of `rank`, ordered by key, then by rank.
+  // Returns the ranks that have the color of `rank`, ordered by key, then by rank.
   std::vector<int> group_of(int rank) const;
 
   std::vector<uint64_t>& words() { return words_; }
 
  private:
-  static constexpr size_t kWords = 3;  // for each rank
+  static constexpr size_t kWords = 3;  // the words of each rank
 
   std::vector<uint64_t> words_;
 };

@@ -80,7 +80,7 @@ class Starter {
   Roster& roster_;
   StarterOwner& owner_;
   std::deque<std::shared_ptr<RunningOperation>> waiting_;  // in the order of their calls
-  WaitingOrder order_;                                     // of waiting_
+  WaitingOrder order_;                                     // the order of waiting_
   bool wants_set_up_ = false;
   bool is_running_ = false;  // the thread has work
   bool is_closing_ = false;

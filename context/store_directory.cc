@@ -38,7 +38,7 @@ std::string process_of(const Record& record) {
   return absl::StrCat("pid ", record.pid, " on host ", record.host);
 }
 
-// The error text if two contexts, most likely of two processes, have the same rank.
+// Returns the error text if two contexts, most likely of two processes, have the same rank.
 std::string twice(int rank, const Record& other, const Record& own) {
   if (other.process == own.process) {
     return absl::StrCat("this process, ", process_of(own), ", has published rank ", rank,

@@ -41,8 +41,8 @@ class StoreDirectory final : public Directory {
                               const std::function<absl::Status()>& given_up) override;
 
  private:
-  // Under the lock: reads the record that is published as `rank`. Returns an error if the store
-  // fails.
+  // Reads the record that is published as `rank`. Callers hold the lock. Returns an error if the
+  // store fails.
   absl::StatusOr<Record> fetch(int rank);
 
   std::shared_ptr<Store> store_;

@@ -13,7 +13,7 @@
 
 namespace nezha {
 
-// Bit i: lane i.
+// A set of lanes: bit i stands for lane i.
 using LaneSet = uint32_t;
 
 // Eight rails, and stripes. The limit is low because policies look at sets of lanes.
@@ -27,26 +27,26 @@ constexpr bool contains(LaneSet set, int lane) { return (set & lane_bit(lane)) !
 using Allocation = RecycledVector<uint32_t>;
 
 Allocation all_on(int lane, int lanes);
-// `set` is not empty.
+// Returns equal parts for the lanes of `set`, which is not empty.
 Allocation equal_parts(LaneSet set, int lanes);
 // Returns what messages run by while nothing is known: all on the first live lane of `alone`, which
 // is stripes and balances the rails by itself. If no lane of `alone` is live, the live lanes get
 // equal parts. `live` is not empty.
 Allocation unlearned(LaneSet live, LaneSet alone, int lanes);
-// Weights are finite, none is negative, and one is positive. The lane with the largest weight gets
-// the rest that rounding leaves.
+// Returns parts in proportion to the weights. Weights are finite, none is negative, and one is
+// positive. The lane with the largest weight gets the rest that rounding leaves.
 Allocation in_proportion(absl::Span<const double> weights);
 
 // Returns the allocation without the lanes outside of `set`; the others keep their proportions. At
 // least one lane of `set` carries something.
 Allocation restricted_to(LaneSet set, const Allocation& allocation);
 
-// The lanes that carry something.
+// Returns the lanes that carry something.
 LaneSet lanes_of(const Allocation& allocation);
 // Returns how many of a message's bytes a lane carries.
 inline double part_of(double bytes, uint32_t part) { return bytes * part / SliceBounds::kWhole; }
 
-// "62.5 37.5", in percent.
+// Returns the parts in percent, such as "62.5 37.5".
 std::string to_string(const Allocation& allocation);
 
 }  // namespace nezha

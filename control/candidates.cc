@@ -100,7 +100,7 @@ std::optional<double> Candidates::rate(int lane) const {
 
 // Returns the time, in nanoseconds, that the whole message would take on a lane that was not
 // measured alone. The lane's rate says more than its time beside other lanes, which may have
-// hindered it; that time is used if the rate is unknown. 0: nothing is known.
+// hindered it; that time is used if the rate is unknown. Returns 0 if nothing is known.
 double Candidates::alone(SizeClass size_class, double bytes, int lane) const {
   if (const auto rate = this->rate(lane)) return bytes / *rate * kSecond;
   const auto guess = model_.predict(size_class, bytes, all_on(lane, lanes_.lanes()));

@@ -17,7 +17,7 @@ class Candidates {
              SizeClass whole_from)
       : lanes_(lanes), model_(model), rates_(rates), whole_from_(whole_from) {}
 
-  // Whether messages of the class may go over `set`.
+  // Returns whether messages of the class may go over `set`.
   bool suits(SizeClass size_class, LaneSet set) const;
   // Returns the division over lanes of `among` that is predicted to take the least time; nullopt if
   // nothing is known of them.

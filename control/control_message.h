@@ -19,54 +19,58 @@
 
 namespace nezha::control_message {
 
-// From a rank: the lanes that work there. The first such message also says that the rank is ready
-// to follow plans.
+// A message from a rank: the lanes that work there. The first such message also says that the rank
+// is ready to follow plans.
 struct Lanes {
   LaneSet live = 0;
 };
 
-// From a rank: what it measured.
+// A message from a rank: what it measured.
 struct Readings {
   RecycledVector<Reading> readings;
 };
 
-// To all: report for the step to this plan, and start nothing until the commit.
+// A message to all ranks, which tells them to report for the step to this plan, and to start
+// nothing until the commit.
 struct Prepare {
   uint32_t plan = 0;
 };
 
-// From a rank: the operations that it has started by its current plan and that are not over.
+// A message from a rank: the operations that it has started by its current plan and that are not
+// over.
 struct Report {
   uint32_t plan = 0;
   std::vector<OperationId> operations;
 };
 
-// To all: go on by this plan, except for the operations in `keep`.
+// A message to all ranks, which tells them to go on by this plan, except for the operations in
+// `keep`.
 struct Commit {
   uint32_t plan = 0;
   LaneSet engines = 0;                    // lanes whose engines, if they have one, are in use
-  std::vector<AllocationChange> changes;  // against the plan before
+  std::vector<AllocationChange> changes;  // changes against the plan before
   std::vector<OperationId> keep;
 };
 
-// From a rank: the lane's engine no longer works there.
+// A message from a rank: the lane's engine no longer works there.
 struct Lost {
   int lane = 0;
 };
 
-// To all: fence the tasks on that lane, and report what is final. See recovery.h.
+// A message to all ranks, which tells them to fence the tasks on that lane, and to report what is
+// final. See recovery.h.
 struct Freeze {
   uint32_t epoch = 0;
   int lane = 0;
 };
 
-// From a rank: the answer to Freeze.
+// A message from a rank: the answer to Freeze.
 struct Frozen {
   uint32_t epoch = 0;
   std::vector<FrozenPart> parts;
 };
 
-// To all: how the operations that ran on the lane end.
+// A message to all ranks: how the operations that ran on the lane end.
 struct Recover {
   uint32_t epoch = 0;
   std::vector<Repair> repairs;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The coordinator runs at rank 0. It turns readings into steps from plan to plan, and losses of
-// engines into repairs. No I/O, no clock.
+// engines into repairs. It has no I/O and no clock.
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ class Coordinator {
 
   // An operation with a message of that size was seen.
   void saw(uint64_t bytes);
-  // Handle the ranks' messages. An error means that the rank's message is not valid.
+  // These handle the ranks' messages. An error means that the rank's message is not valid.
   absl::Status on_lanes(int rank, LaneSet live);
   absl::Status on_readings(int rank, absl::Span<const Reading> readings);
   absl::Status on_report(int rank, const control_message::Report& report);
@@ -45,7 +45,8 @@ class Coordinator {
   DataLengthTable learned() const { return balancer_.learned(); }
   bool is_stepping() const { return plans_.is_stepping(); }
   bool is_recovering() const { return recoveries_.is_recovering(); }
-  // The ranks whose reports a step is waiting for, and those that a recovery is waiting for.
+  // These return the ranks whose reports a step is waiting for, and those that a recovery is
+  // waiting for.
   std::vector<int> missing() const { return plans_.missing(); }
   std::vector<int> not_frozen() const { return recoveries_.missing(); }
 
@@ -62,8 +63,8 @@ class Coordinator {
   PlanCoordinator plans_;
   RecoveryCoordinator recoveries_;
   Broadcast broadcast_;
-  std::vector<AllocationChange> pending_;  // for the next commit: each class's latest change
-  std::vector<LaneSet> live_;              // by rank
+  std::vector<AllocationChange> pending_;  // each class's latest change, for the next commit
+  std::vector<LaneSet> live_;              // indexed by rank
   LaneSet all_live_;
   std::array<uint64_t, kSizeClasses> seen_{};  // operations since the class's last window
   bool is_over_ = false;

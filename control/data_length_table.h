@@ -22,7 +22,7 @@ namespace nezha {
 
 struct TableEntry {
   struct Change {
-    uint64_t windows = 0;  // that the class had had by then
+    uint64_t windows = 0;  // windows that the class had had by then
     Cause cause = Cause::kStart;
     Allocation allocation;
     // When the change was made, to be read by people. It is not saved for later runs.
@@ -44,7 +44,7 @@ struct TableEntry {
   // The last window that was not a probe's:
   uint64_t bytes = 0;  // the mean
   Allocation ran_by;
-  std::vector<Nanos> times;  // by lane
+  std::vector<Nanos> times;  // indexed by lane
   uint64_t changes = 0;
   std::deque<Change> history;  // the latest last
 
@@ -52,7 +52,7 @@ struct TableEntry {
   void saw(const Window& window);
   // Keeps the times of a window that ran by `allocation`, such as that of a probe that is adopted.
   void keep(const Window& window);
-  // Whether `allocation` is a probe's. The class then still has what it ran by before.
+  // Returns whether `allocation` is a probe's. The class then still has what it ran by before.
   bool is_probed() const;
   // The class goes on by the allocation `to`.
   void change(Allocation to, Cause cause);

@@ -38,7 +38,7 @@ absl::string_view reason_of(const Decision& decision) {
   return "";
 }
 
-// "eth0 62.5%, eth1 37.5% by ring"
+// Returns a text such as "eth0 62.5%, eth1 37.5% by ring".
 std::string described(const std::vector<std::string>& lanes, const Allocation& allocation,
                       Algorithm algorithm) {
   const std::string shares = shares_of(lanes, allocation);
@@ -46,7 +46,7 @@ std::string described(const std::vector<std::string>& lanes, const Allocation& a
                                        : absl::StrCat(shares, " by ", algorithm_name(algorithm));
 }
 
-// "eth0 5.21 ms (157.1 MB/s)"
+// Returns a text such as "eth0 5.21 ms (157.1 MB/s)".
 std::string measured(const std::string& lane, double bytes, const LaneTime& time) {
   const double seconds = static_cast<double>(time.mean) / kSecond;
   return absl::StrFormat("%s %.3f ms +- %.3f (%.1f MB/s)", lane, seconds * 1e3,

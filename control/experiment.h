@@ -36,8 +36,8 @@ class Budget {
   double spent_ = 0;
 };
 
-// How long candidates of a class rest after they lost, in operations of the class with a reported
-// reading.
+// Records how long candidates of a class rest after they lost, in operations of the class with a
+// reported reading.
 class Rests {
  public:
   // Names what a candidate tries.
@@ -97,7 +97,7 @@ class Experiment {
   Rests::Key key() const {
     return {candidate_.algorithm, lanes_of(candidate_.allocation), is_more()};
   }
-  // Whether the candidate divides messages among the home's lanes in another way.
+  // Returns whether the candidate divides messages among the home's lanes in another way.
   bool is_more() const {
     return candidate_.algorithm == home_.algorithm &&
            lanes_of(candidate_.allocation) == lanes_of(home_.allocation);
@@ -130,7 +130,7 @@ class Experiment {
   double took_ = 0;
   double home_took_ = 0;  // what it would have taken by the home
   double home_time_;      // the latest prediction of what an operation takes by the home
-  double more_ = 0;       // by which all operations of the experiment took longer than by the home
+  double more_ = 0;       // the time by which its operations took longer than by the home
 };
 
 }  // namespace nezha

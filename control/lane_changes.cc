@@ -23,7 +23,7 @@ constexpr double kLeastChange = 0.02;
 struct Lateness {
   int lane = 0;
   double off = 0;     // the logarithm of that ratio
-  double error = 0;   // of the logarithm
+  double error = 0;   // the logarithm's
   double change = 0;  // the time of a byte in proportion to the time before
 };
 

@@ -22,7 +22,7 @@ constexpr double kLeastError = 0.02;
 // A window that deviates by more was stalled, or shows a change rather than noise.
 constexpr double kMostNoise = 0.25;
 constexpr double kNoiseGain = 0.1;       // the gain of the moving average of the noise
-constexpr double kLeastPart = 1. / 128;  // of a message: a lane is not given less
+constexpr double kLeastPart = 1. / 128;  // the least part of a message that a lane is given
 
 }  // namespace
 

@@ -64,7 +64,7 @@ class LaneModel {
   struct Measured : Sample {
     uint64_t order = 0;  // a change of the lane with this or a higher number makes it stale
   };
-  using Observation = std::vector<Measured>;     // by lane
+  using Observation = std::vector<Measured>;     // indexed by lane
   using Observations = std::deque<Observation>;  // the latest is the last
   struct Class {
     double noise = 0.02;  // the part by which windows deviate from what was predicted
@@ -79,7 +79,7 @@ class LaneModel {
 
   int lanes_;
   uint64_t order_ = 0;
-  std::vector<uint64_t> changed_;  // by lane: `order_` at its latest change
+  std::vector<uint64_t> changed_;  // indexed by lane: `order_` at its latest change
   std::map<SizeClass, Class> classes_;
 };
 

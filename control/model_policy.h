@@ -55,7 +55,7 @@ class ModelPolicy final : public Policy {
  private:
   struct Class {
     ClassState state = ClassState::kSearching;
-    Algorithm algorithm = Algorithm::kAuto;  // of the home
+    Algorithm algorithm = Algorithm::kAuto;  // the home's
     int searched = 0;                        // windows of this search
     bool is_explored = false;  // whether everything was measured that must be measured first
     bool after_drift = false;  // whether this search began because lanes had changed
@@ -96,7 +96,7 @@ class ModelPolicy final : public Policy {
   LaneRates rates_;
   RivalOf rival_;
   SizeClass whole_from_;
-  std::vector<LaneModel> models_;  // of the default algorithm and of its rival
+  std::vector<LaneModel> models_;  // the default algorithm's and its rival's
   std::map<SizeClass, Class> classes_;
   Budget budget_;
 };

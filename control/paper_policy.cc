@@ -13,7 +13,7 @@ namespace {
 constexpr double kDrift = 0.10;
 constexpr uint32_t kStep = SliceBounds::kWhole / 100;
 
-// Eq. 2.
+// Returns the allocation that follows by Eq. 2.
 Allocation by_latency(const Window& window, const Allocation& ran_by) {
   std::vector<double> weights;
   for (size_t lane = 0; lane < ran_by.size(); ++lane) {
@@ -41,8 +41,8 @@ Allocation step(const Window& window, const Allocation& ran_by) {
   return next;
 }
 
-// Whether some lane took another time than in the earlier window. Either start-up or bytes may
-// decide what a lane takes, so both its time and its time per byte must differ.
+// Returns whether some lane took another time than in the earlier window. Either start-up or bytes
+// may decide what a lane takes, so both its time and its time per byte must differ.
 bool has_drifted(const Window& window, const Window& earlier) {
   const double growth = static_cast<double>(window.bytes) / static_cast<double>(earlier.bytes);
   for (size_t lane = 0; lane < window.lanes.size(); ++lane) {

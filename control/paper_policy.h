@@ -43,8 +43,8 @@ class PaperPolicy final : public Policy {
   };
   struct Class {
     ClassState state = ClassState::kSearching;
-    std::vector<Allocation> untried;  // by the coarse search; the next one is last
-    Trial best;                       // of the current search or steps
+    std::vector<Allocation> untried;  // those yet to try in a coarse search; the next one is last
+    Trial best;                       // the best of the current search or steps
     std::optional<Window> settled;    // the first window after the class settled
     bool is_off = false;              // whether the last window differed from `settled`
   };

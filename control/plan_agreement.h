@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the ranks of a context change their plan so that all of them run an operation by the same
-// plan, although each rank starts operations in its own order, as threads do. No I/O.
-// tests/model/plan_change.pml models this protocol.
+// plan, although each rank starts operations in its own order, as threads do. This part does no
+// I/O. tests/model/plan_change.pml models this protocol.
 //
 // The coordinator, rank 0, takes one step at a time. It asks all ranks to prepare. Each reports the
 // operations that it has started by its current plan and that are not over. From then on it starts
@@ -54,7 +54,7 @@ class PlanFollower {
   void give_up_step() { waiting_ = false; }
 
   uint32_t current() const { return current_; }
-  // The oldest plan that an operation may still start by.
+  // Returns the oldest plan that an operation may still start by.
   uint32_t oldest() const;
   bool is_waiting() const { return waiting_; }
 
@@ -83,13 +83,13 @@ class PlanCoordinator {
   // which the caller sends to all ranks. Returns an error for a report that was not asked for.
   absl::StatusOr<std::optional<std::vector<OperationId>>> report(
       int rank, uint32_t plan, const std::vector<OperationId>& operations);
-  // The ranks whose reports are missing, for errors.
+  // Returns the ranks whose reports are missing, for errors.
   std::vector<int> missing() const;
 
  private:
   uint32_t plan_ = 0;
   size_t missing_ = 0;
-  std::vector<bool> reported_;  // by rank
+  std::vector<bool> reported_;  // indexed by rank
   HashSet<OperationId> union_;
 };
 

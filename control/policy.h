@@ -76,7 +76,7 @@ class Policy {
   virtual Allocation open(SizeClass size_class) = 0;
   // Goes on where an earlier run left the class. Its last window ran by `ran_by`.
   virtual void resume(const Window& last, const Way& ran_by, ClassState state) = 0;
-  // Whether messages of the class may use `algorithm`.
+  // Returns whether messages of the class may use `algorithm`.
   virtual bool may_use(SizeClass /*size_class*/, Algorithm algorithm) const {
     return algorithm == Algorithm::kAuto;
   }
@@ -108,7 +108,7 @@ class Policy {
   // Returns the sets of live lanes that allocations may have. Of many lanes they are only the sets
   // of few lanes, and of all but few.
   RecycledVector<LaneSet> usable_sets() const;
-  // Whether an allocation may have exactly the lanes of `set`, once they are live.
+  // Returns whether an allocation may have exactly the lanes of `set`, once they are live.
   bool is_possible(LaneSet set) const {
     return set != 0 && ((set & alone_) == 0 || std::has_single_bit(set));
   }

@@ -11,8 +11,8 @@ namespace {
 // What the ranks report of one operation.
 struct Account {
   OperationId operation;
-  std::vector<std::pair<int, const ChunkMap*>> final;  // by rank
-  ChunkMap missing;                                    // at one rank or more
+  std::vector<std::pair<int, const ChunkMap*>> final;  // each rank's
+  ChunkMap missing;                                    // what one rank or more lacks
 };
 
 // Returns the missing ranges as pieces, each from a rank that has it or from nobody, in order of

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the ranks of a context go on without an engine that is lost, such as a switch. No I/O.
-// tests/model/engine_recovery.pml models this protocol.
+// How the ranks of a context go on without an engine that is lost, such as a switch. This part does
+// no I/O. tests/model/engine_recovery.pml models this protocol.
 //
 // A rank whose tasks on the engine cannot go on tells the coordinator, rank 0. The coordinator
 // handles one loss at a time; each is an epoch. It tells all ranks to freeze. Each rank then fences
@@ -69,8 +69,8 @@ class RecoveryCoordinator {
   bool lose(int lane);
   bool is_recovering() const { return missing_ > 0; }
   uint32_t epoch() const { return epoch_; }
-  int lane() const { return lost_.front(); }  // of the epoch under way
-  // Whether the lane's engine is lost and some ranks' reports on that have not come.
+  int lane() const { return lost_.front(); }  // the lane of the epoch under way
+  // Returns whether the lane's engine is lost and some ranks' reports on that have not come.
   bool is_lost(int lane) const;
 
   // Takes a rank's report. The last one ends the epoch and returns the repairs, of which the caller
@@ -90,7 +90,7 @@ class RecoveryCoordinator {
   uint32_t epoch_ = 0;
   std::deque<int> lost_;  // lost lanes; the first one's epoch is under way
   size_t missing_ = 0;
-  std::vector<std::optional<std::vector<FrozenPart>>> reports_;  // by rank
+  std::vector<std::optional<std::vector<FrozenPart>>> reports_;  // indexed by rank
 };
 
 }  // namespace nezha

@@ -13,8 +13,9 @@ namespace nezha {
 
 // Classes that have had no window are left out.
 std::string format_table(const DataLengthTable& table);
-// The inverse of format_table(). Returns an error that names the line if the text has another form
-// or a number that no context's table can have. `name` is what the error calls the text.
+// Parses a text that format_table() has made. Returns an error that names the line if the text has
+// another form or a number that no context's table can have. `name` is what the error calls the
+// text.
 absl::StatusOr<DataLengthTable> parse_table(absl::string_view text, absl::string_view name);
 
 // Replaces the file atomically: a reader sees the old file or the new one, even after a crash.

@@ -21,7 +21,7 @@
 
 namespace nezha {
 
-using LaneTimes = RecycledVector<Nanos>;  // by lane
+using LaneTimes = RecycledVector<Nanos>;  // indexed by lane
 
 // What one rank measured of one operation.
 struct Reading {
@@ -104,7 +104,7 @@ class Timer {
 
   Timer(int ranks, int lanes);
 
-  // Sets the number of operations in a window of the class. At least 1.
+  // Sets the number of operations in a window of the class, which is at least 1.
   void set_operations(SizeClass size_class, int operations);
 
   // Adds a reading; readings come in any order. Returns the window that it completes, if any.
@@ -120,11 +120,11 @@ class Timer {
     Reading shortest;  // each lane's minimum over the readings so far
     // Means over all ranks, of which the readings so far have added their shares.
     LaneTimes means;
-    Nanos took = 0;             // of each rank's slowest lane
-    Nanos idle = 0;             // of the ranks' idle times
+    Nanos took = 0;             // the mean of each rank's slowest lane
+    Nanos idle = 0;             // the mean of the ranks' idle times
     Nanos most_idle = 0;        // the maximum over the readings so far
     bool is_at_once = true;     // all readings so far follow one of the class, and are usable
-    RecycledVector<bool> told;  // by rank: its reading has come
+    RecycledVector<bool> told;  // indexed by rank: its reading has come
     int missing = 0;            // ranks whose readings have not come
   };
   struct Gathering {

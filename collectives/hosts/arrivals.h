@@ -18,21 +18,21 @@ class Arrivals {
 
   static constexpr Nanos kSlack = 2 * kMillisecond;
 
-  // Whether the `left` bytes take so long to arrive that none of them is urgent.
+  // Returns whether the `left` bytes take so long to arrive that none of them is urgent.
   bool has_slack(uint64_t left, Nanos time, Nanos slack = kSlack) const {
     return time_of(left, time) >= slack;
   }
 
-  // How long to wait until a batch of the `left` bytes has arrived. The rest is short, because
-  // other ranks wait for what this rank forwards, and have work for only a few milliseconds. It is
-  // 0 if it would not be worth going to sleep for.
+  // Returns how long to wait until a batch of the `left` bytes has arrived. The rest is short,
+  // because other ranks wait for what this rank forwards, and have work for only a few
+  // milliseconds. It is 0 if it would not be worth going to sleep for.
   Nanos rest(uint64_t left, Nanos time) const {
     const Nanos rest = std::min(time_of(kBatch, time), time_of(left, time) / 8);
     return rest < kLeast ? 0 : std::min(rest, kMost);
   }
 
  private:
-  // The time that `bytes` take at the rate so far; 0 if there is none.
+  // Returns the time that `bytes` take at the rate so far; 0 if there is none.
   Nanos time_of(uint64_t bytes, Nanos time) const {
     if (bytes_ == 0) return 0;
     const auto elapsed = static_cast<double>(time - first_at_);

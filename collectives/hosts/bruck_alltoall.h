@@ -32,7 +32,7 @@ class BruckAlltoall final : public Task {
     int digit = 0;  // 2^k
     int right = 0;  // peers
     int left = 0;
-    size_t bytes = 0;  // of a message
+    size_t bytes = 0;  // a message's
     Buffer sent;
     Buffer arrived;
     uint64_t received = 0;  // bytes

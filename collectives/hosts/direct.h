@@ -12,10 +12,10 @@ namespace nezha {
 
 Schedule direct(int rank, int size);
 
-// A reduce: the results go to the root alone.
+// Makes a reduce: the results go to the root alone.
 Schedule direct_reduce(int rank, int root, int size);
 
-// The two steps of direct, each by itself, with blocks as chunks.
+// Each of these makes one of the two steps of direct, with blocks as chunks.
 Schedule direct_reduce_scatter(int rank, int size);
 Schedule direct_allgather(int rank, int size);
 // In a single step each rank sends each other rank its block.

@@ -24,8 +24,8 @@ class HostsEngine final : public Engine {
   absl::StatusOr<std::unique_ptr<Task>> start(const Group& group, const Slice& slice,
                                               const EnginePlan& plan, TaskOwner& owner) override;
 
-  // Returns the schedule for the plan, given the algorithm that the user asked for. InvalidArgument
-  // if that algorithm cannot serve the operation.
+  // Returns the schedule for the plan, given the algorithm that the user asked for. Returns
+  // InvalidArgument if that algorithm cannot serve the operation.
   static absl::StatusOr<ScheduleKind> choose(Algorithm asked, int ranks,
                                              const Operation& operation);
 
@@ -53,7 +53,7 @@ class HostsEngine final : public Engine {
   const Way& way(const Group& group, const Operation& operation, ScheduleKind kind) const;
 
   // A cache of schedules: making one takes long compared with a small operation, and mostly there
-  // are few. Under Progress's lock.
+  // are few. It is used under Progress's lock.
   mutable HashMap<Case, Way> ways_;
 };
 

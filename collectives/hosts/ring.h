@@ -77,7 +77,7 @@ class Ring final : public Task, Receiver, Sender {
   EnginePlan plan_;
   Channel* left_ = nullptr;
   Channel* right_ = nullptr;
-  RecycledVector<uint64_t> receive_offsets_;  // of each leg in the message
+  RecycledVector<uint64_t> receive_offsets_;  // each leg's place in the message
   RailMask kept_ = 0;         // the rails on which what comes around is replaced; 0: none
   uint64_t to_send_ = 0;      // bytes
   uint64_t to_forward_ = 0;   // bytes of `to_send_`
@@ -88,7 +88,7 @@ class Ring final : public Task, Receiver, Sender {
   size_t tokens_sent_ = 0;
   bool settling_ = false;
   bool posted_ = false;
-  absl::Status failure_;  // of a reduction
+  absl::Status failure_;  // a reduction's error
   Inbox::Ticket* incoming_ = nullptr;
   OutMessage* outgoing_ = nullptr;
   // Sums, by where their operands are in the incoming message.

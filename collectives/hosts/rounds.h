@@ -19,7 +19,7 @@ class Rounds {
  public:
   struct Place {
     size_t round = 0;
-    size_t offset = 0;  // in the round's part of the message
+    size_t offset = 0;  // the place in the round's part of the message
   };
 
   // `blocks` are the chunks if the vector consists of blocks; otherwise it is null.
@@ -39,10 +39,10 @@ class Rounds {
   static constexpr size_t kRoundBytes = 1 << 20;
 
   std::shared_ptr<const Blocks> blocks_;
-  Range range_;  // of the vector
+  Range range_;  // the part of the vector
   size_t round_bytes_ = 0;
   size_t count_ = 1;
-  Partition full_, last_;  // of each round but the last, and of the last
+  Partition full_, last_;  // each round's but the last, and the last one's
 };
 
 }  // namespace nezha

@@ -45,8 +45,8 @@ struct Schedule {
   bool is_exchange = false;
 };
 
-// The step by which a rank tells its right neighbour at once which operation it called. Without it,
-// ranks that disagree on the root could wait for each other.
+// Returns the step by which a rank tells its right neighbour at once which operation it called.
+// Without it, ranks that disagree on the root could wait for each other.
 inline Step agreement(int rank, int size) {
   constexpr Chunks kNothing{0, 0};
   return {.use = Step::Use::kAgreement,

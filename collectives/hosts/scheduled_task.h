@@ -43,13 +43,13 @@ class ScheduledTask final : public Task {
     ScheduledTask* task = nullptr;
     int peer = 0;
     Chunks chunks;
-    const Rounds* rounds = nullptr;  // of the vector that the message belongs to
+    const Rounds* rounds = nullptr;  // the rounds of the message's vector
     Channel* channel = nullptr;
     uint64_t total = 0;  // bytes
   };
   struct Incoming final : Message, Receiver {
     const Stage* stage = nullptr;
-    size_t index = 0;  // in Round::arrivals
+    size_t index = 0;  // the place in Round::arrivals
     uint64_t received = 0;
     bool complete = false;
     Inbox::Ticket* ticket = nullptr;
@@ -78,10 +78,10 @@ class ScheduledTask final : public Task {
     absl::InlinedVector<Outgoing, 1, RecyclingAllocator<Outgoing>> outgoing;
   };
 
-  struct Arrival {         // of an incoming message
+  struct Arrival {         // the state of an incoming message
     uint64_t missing = 0;  // bytes; for an empty message 1 until it arrives
-    Buffer buffer;         // for operands of a sum
-    absl::InlinedVector<Range, 2, RecyclingAllocator<Range>> digested;  // of the vector
+    Buffer buffer;         // the operands of a sum
+    absl::InlinedVector<Range, 2, RecyclingAllocator<Range>> digested;  // parts of the vector
   };
   struct Round {
     absl::InlinedVector<Arrival, 2, RecyclingAllocator<Arrival>> arrivals;
@@ -120,7 +120,7 @@ class ScheduledTask final : public Task {
   Reducer reducer_;
   EnginePlan plan_;
   Rounds rounds_;
-  Rounds received_;  // of the received vector; equals `rounds_` except in an alltoall
+  Rounds received_;  // the received vector's; equals `rounds_` except in an alltoall
   bool is_exchange_;
   Buffer relay_;                 // the output, if the caller's has no room for all of it
   std::byte* result_ = nullptr;  // this rank's block is copied there from `relay_`; null: no copy
@@ -128,7 +128,7 @@ class ScheduledTask final : public Task {
   size_t sends_ = 0;     // outgoing messages, without those of an agreement
   size_t messages_ = 0;  // incoming messages
   uint64_t left_ = 0;    // bytes still to be received or released
-  Arrivals pace_;        // of the bytes in `left_`
+  Arrivals pace_;        // the pace of the bytes in `left_`
   bool copies_input_ = false;
   bool started_ = false, settling_ = false;
   size_t begun_ = 0, completed_ = 0;  // rounds, each counted from the first one on

@@ -99,7 +99,7 @@ absl::StatusOr<std::string> encoded(const std::vector<absl::string_view>& words)
 absl::StatusOr<RedisConnection> RedisConnection::open(const RedisUrl& url, Nanos deadline) {
   auto stream = url.socket_path.empty() ? Stream::to_host(url.host, url.port, deadline)
                                         : Stream::to_socket(url.socket_path, deadline);
-  // Concerns this process, not the server.
+  // The error concerns this process, not the server.
   if (absl::IsResourceExhausted(stream.status())) return stream.status();
   if (!stream.ok()) {
     return absl::Status(stream.status().code(),

@@ -19,7 +19,7 @@ namespace nezha {
 struct RedisReply {
   enum class Kind { kStatus, kInteger, kString, kNil };
   Kind kind = Kind::kNil;
-  std::string text;  // of a status or a string
+  std::string text;  // the text of a status or a string
   int64_t integer = 0;
 };
 
@@ -55,7 +55,7 @@ class RedisConnection {
   absl::Status refusal(absl::string_view text) const;
 
   Stream stream_;
-  std::string password_;  // to remove it from messages
+  std::string password_;  // kept to remove it from messages
   bool broken_ = false;
 };
 

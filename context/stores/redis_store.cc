@@ -102,8 +102,8 @@ class RedisStore::Impl {
   absl::StatusOr<RedisReply> ask(const Words& words, Nanos deadline);
   absl::StatusOr<RedisReply> try_once(const Words& words, Nanos deadline);
   Words set_if_absent(const std::string& full_key, const std::string& value) const;
-  // Under the lock. Sets this process's keys again on a new connection, because the server may have
-  // lost them.
+  // Callers hold the lock. Sets this process's keys again on a new connection, because the server
+  // may have lost them.
   absl::Status ensure_connection(Nanos deadline);
   std::map<std::string, std::string> own_keys() {
     const std::lock_guard lock(own_mutex_);
@@ -236,8 +236,8 @@ absl::Status RedisStore::Impl::put(const std::string& full_key, const std::strin
                                    Nanos deadline) {
   bool is_first = false;
   {
-    // Noted before the command is sent: even if no answer comes, the key may have been set, and
-    // must be removed at the end.
+    // The key is noted before the command is sent: even if no answer comes, the key may have been
+    // set, and must be removed at the end.
     const std::lock_guard lock(own_mutex_);
     is_first = own_.try_emplace(full_key, value).second;
   }

@@ -29,7 +29,7 @@ absl::Status bad(absl::string_view why) {
       " or redis+unix://[[USER]:PASSWORD@]/PATH[?database=N&...]"));
 }
 
-// RFC 3986, section 2.1.
+// Decodes a text by RFC 3986, section 2.1.
 absl::StatusOr<std::string> percent_decoded(absl::string_view text) {
   std::string decoded;
   for (size_t i = 0; i < text.size(); ++i) {

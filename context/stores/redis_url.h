@@ -26,7 +26,7 @@ struct RedisUrl {
   // Errors never quote what may be the password, or a part of it.
   static absl::StatusOr<RedisUrl> parse(absl::string_view text);
 
-  // host:port, [host]:port or the socket's path.
+  // Returns host:port, [host]:port or the socket's path.
   std::string server() const;
 };
 

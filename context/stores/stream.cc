@@ -63,8 +63,8 @@ absl::StatusOr<Addresses> resolve_until(const std::string& host, uint16_t port, 
     std::promise<Resolved> promise;
     std::future<Resolved> future = promise.get_future();
     auto thread = start_thread([host, port, answer = std::move(promise)]() mutable {
-      // Without AI_ADDRCONFIG, which would leave out 127.0.0.1 if all other addresses are IPv6. An
-      // address that this host cannot reach fails at once.
+      // AI_ADDRCONFIG is not set, because it would leave out 127.0.0.1 if all other addresses are
+      // IPv6. An address that this host cannot reach fails at once.
       answer.set_value(resolve(host, port, 0));
     });
     if (!thread.ok()) return thread.status();
@@ -82,7 +82,7 @@ absl::StatusOr<Addresses> resolve_until(const std::string& host, uint16_t port, 
   return resolved.error == EAI_AGAIN ? absl::UnavailableError(why) : absl::NotFoundError(why);
 }
 
-// An address and port, for errors: "[::1]:6379: ".
+// Returns an address and port, for errors: "[::1]:6379: ".
 std::string text_of(const addrinfo& entry) {
   net::Address address;
   std::memcpy(&address.storage, entry.ai_addr, entry.ai_addrlen);

@@ -14,9 +14,9 @@
 
 namespace nezha {
 
-// Errors: Unavailable if trying again may help (refused, lost, the name server is not there),
-// DeadlineExceeded, or NotFound for a host that does not exist. After an error the stream may not
-// be used again. Not thread-safe.
+// A connection to a server. Its errors are Unavailable if trying again may help (refused, lost, the
+// name server is not there), DeadlineExceeded, or NotFound for a host that does not exist. After an
+// error the stream may not be used again. The class is not thread-safe.
 class Stream {
  public:
   // Tries all the host's addresses in turn. An error says why each of them failed.
