@@ -39,7 +39,7 @@ Attempt failed(int error, Nanos took) {
   }
 }
 
-// 0, or the kernel's reason.
+// Returns 0, or the kernel's reason.
 int connect(int fd, const net::Address& to, Nanos deadline) {
   if (::connect(fd, to.sockaddr_ptr(), to.length()) == 0) return 0;
   if (errno != EINPROGRESS) return errno;

@@ -20,15 +20,15 @@ struct Target {
   int peer = 0;
   int peer_rail = 0;           // the place among the peer's rails
   std::string interface;       // this rank's
-  net::Address from;           // of the interface, without a port
+  net::Address from;           // the interface's address, without a port
   net::Address to;             // where the peer listens
-  std::string peer_interface;  // which the connection ought to arrive at
+  std::string peer_interface;  // where the connection ought to arrive
 };
 
 struct Attempt {
   Outcome outcome = Outcome::kFailed;
   std::string detail;            // as in Reach; never empty without a stream
-  std::optional<Stream> stream;  // of outcome kConnected and kWrongInterface
+  std::optional<Stream> stream;  // set for outcomes kConnected and kWrongInterface
 };
 
 // The largest segment that a connection puts into a packet, bytes. With 0 the kernel chooses.

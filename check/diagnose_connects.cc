@@ -24,7 +24,7 @@ struct RailWays {
   std::vector<Way> all;
   std::map<Outcome, std::vector<Way>> by_outcome;
 };
-using Details = std::map<std::pair<int, int>, std::string>;  // by ranks, of one rail
+using Details = std::map<std::pair<int, int>, std::string>;  // indexed by ranks, for one rail
 
 std::map<std::string, RailWays> ways_by_rail(const Evidence& evidence, const Words& words,
                                              std::map<std::string, Details>& details) {

@@ -61,10 +61,10 @@ void add_down(const Evidence& evidence, const Words& words, std::vector<Finding>
 
 // ---- Addresses that lead nowhere else ----------------------------------------------------------
 
-// Ends of a rail, on different hosts, that are loopback or have one address.
+// Adds findings for ends of a rail, on different hosts, that are loopback or have one address.
 void add_own_addresses(const Evidence& evidence, const Words& words,
                        std::vector<Finding>& findings) {
-  std::map<std::string, std::map<std::string, std::vector<int>>> ranks_at;  // by rail and address
+  std::map<std::string, std::map<std::string, std::vector<int>>> ranks_at;  // keys: rail, address
   for (int rank = 0; rank < count(evidence.ranks); ++rank) {
     for (const RailEnd& end : at(evidence, rank).rails) {
       if (end.error.empty()) ranks_at[end.rail][end.address].push_back(rank);
@@ -91,7 +91,8 @@ void add_own_addresses(const Evidence& evidence, const Words& words,
 
 // ---- Names -------------------------------------------------------------------------------------
 
-// The rail of `rank` that is on the subnet of a rail, though it has another name; empty: none.
+// Returns the rail of `rank` that is on the subnet of a rail, though it has another name, or "" if
+// there is none.
 std::string other_name(const Evidence& evidence, const Words& words, int rank,
                        const std::string& rail) {
   for (const RankFacts& facts : evidence.ranks) {
@@ -104,8 +105,8 @@ std::string other_name(const Evidence& evidence, const Words& words, int rank,
   return "";
 }
 
-// Whether the rank has a rail that pairs with this rail of `owner`: by its name, or as auto pairs
-// them.
+// Returns whether the rank has a rail that pairs with this rail of `owner`: by its name, or as auto
+// pairs them.
 bool has_rail(const Evidence& evidence, int rank, int owner, const std::string& rail) {
   const RankFacts& facts = at(evidence, owner);
   const auto named = [&](const RailEnd& end) { return end.rail == rail; };
@@ -118,7 +119,7 @@ bool has_rail(const Evidence& evidence, int rank, int owner, const std::string& 
   });
 }
 
-// Whether auto has found the rail of that name.
+// Returns whether auto has found the rail of that name.
 bool is_found(const Evidence& evidence, int rank, const std::string& rail) {
   for (const RailEnd& end : at(evidence, rank).rails) {
     if (end.rail == rail) return end.is_found;
@@ -147,7 +148,7 @@ std::string advice_on_names(const Evidence& evidence, const Words& words, int ha
   return "Name the same rails on all hosts (--rails, ?rail=NAME), or leave this rail out.";
 }
 
-// Whether all ends of the rail are reported as unusable.
+// Returns whether all ends of the rail are reported as unusable.
 bool is_unusable(const Evidence& evidence, const std::string& rail) {
   for (const RankFacts& facts : evidence.ranks) {
     for (const RailEnd& end : facts.rails) {

@@ -106,7 +106,7 @@ void add_frames(const Words& words, const std::vector<Measured>& measured,
   for (const Group& group : groups(faulty, measured)) {
     const Way& way = group.ways.front();
     const int mtu = smaller_mtu(words, way);
-    const int headers = words.to(way).is_ipv4() ? 28 : 48;  // of ping's packets
+    const int headers = words.to(way).is_ipv4() ? 28 : 48;  // the headers of ping's packets
     findings.push_back(words.finding(
         "mtu", group,
         absl::StrCat("packets as large as the interfaces' MTU of ", mtu, " bytes are lost, though",
@@ -120,8 +120,9 @@ void add_frames(const Words& words, const std::vector<Measured>& measured,
 
 // ---- Rates -------------------------------------------------------------------------------------
 
-// Less than 0 if nothing was measured. One slow host of three makes most pairs slow, so that the
-// fastest direction tells more of what a rail can do than the median.
+// Returns the rate of the fastest direction, or less than 0 if nothing was measured. One slow host
+// of three makes most pairs slow, so that the fastest direction tells more of what a rail can do
+// than the median.
 double fastest(const std::vector<Measured>& measured) {
   double rate = Path::kUnknown;
   for (const Measured& each : measured) rate = std::max(rate, each.rate);

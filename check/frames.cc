@@ -143,7 +143,7 @@ absl::StatusOr<int> send_frame(Stream& stream, Nanos deadline) {
   std::vector<std::byte> bytes(static_cast<size_t>(std::max<int>(size->payload, kLeastSegment)));
   const auto rest = static_cast<uint32_t>(bytes.size() - sizeof(uint32_t));
   FieldWriter(bytes.data()).put(rest);
-  // One call, so that it is one segment.
+  // The bytes go in one call, so that they are one segment.
   if (absl::Status status = stream.send(bytes, deadline); !status.ok()) return status;
   std::array<std::byte, 1> confirmation{};
   absl::Status status = stream.receive(absl::MakeSpan(confirmation), deadline);

@@ -19,15 +19,15 @@ namespace nezha::check {
 // Sends one segment of the size that the connection has, and waits until the peer confirms it.
 // Returns the size of its IP packet, bytes.
 absl::StatusOr<int> send_frame(Stream& stream, Nanos deadline);
-// The other end of send_frame().
+// Does what the other end of send_frame() does.
 absl::Status take_frame(Stream& stream, Nanos deadline);
-// For a peer that asks for a frame: also tells how large it was.
+// Sends a frame to a peer that asks for one, and also tells how large it was.
 absl::Status give_frame(Stream& stream, Nanos deadline);
 
-// What gets through in one direction.
+// The packets that get through in one direction.
 struct FrameSize {
   int largest = 0;     // the IP packet that got through, bytes; 0: the size is not known
-  bool loses = false;  // packets of the size that the kernel makes, while smaller ones get through
+  bool loses = false;  // true if packets of the kernel's own size are lost, but not smaller ones
   std::string error;   // why nothing is known of the size; empty: it is known
 };
 struct FrameSizes {

@@ -18,7 +18,7 @@
 
 namespace nezha::check {
 
-// What the connecting rank wants of the other.
+// The service that the connecting rank wants of the other.
 enum class Service : uint8_t {
   kGreet,      // nothing more
   kTakeFrame,  // read one frame and confirm it

@@ -34,7 +34,7 @@ class Peer {
     options.setOutput(memory.data(), bytes);
     nezha::recv(options);
   }
-  // A short message to the peer and back. Returns how long that took.
+  // Sends a short message to the peer and gets one back. Returns how long that took.
   Nanos ask(std::vector<std::byte>& memory) const {
     const Nanos begin = now();
     send(memory, kPingSize);

@@ -15,9 +15,10 @@ class Store;
 
 namespace nezha::check {
 
-// Collective: both ranks of a pair call it, each with its own URI and its place, 0 or 1, and with a
-// store that nothing else uses. Sets the round trip and the rates of the path from rank 0 to rank 1
-// at rank 0, or its error. A rank waits at most for `patience` for the other one at a time.
+// The call is collective: both ranks of a pair call it, each with its own URI and its place, 0 or
+// 1, and with a store that nothing else uses. Sets the round trip and the rates of the path from
+// rank 0 to rank 1 at rank 0, or its error. A rank waits at most for `patience` for the other one
+// at a time.
 void measure_links(const std::shared_ptr<::gloo::rendezvous::Store>& store, const std::string& uri,
                    const std::string& ports, int place, std::chrono::milliseconds patience,
                    Path& path);

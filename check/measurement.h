@@ -14,10 +14,10 @@ struct RailEnd {
   std::string rail;  // its name
   std::string kind = "tcp";
   std::string interface;
-  bool is_found = false;  // by auto; such rails may also be paired by their interfaces' names
+  bool is_found = false;  // auto found it; such rails may also be paired by their interfaces' names
   std::string error;      // why this end cannot be tested; empty: it can
 
-  std::string address;  // without the port
+  std::string address;  // the address without the port
   std::string subnet;   // 10.0.0.0/16
   uint16_t port = 0;    // where nezha-check listens
   int mtu = 0;          // bytes
@@ -40,7 +40,7 @@ struct RankFacts {
   std::vector<RailEnd> rails;
 };
 
-// How an attempt to connect ended.
+// The outcome of an attempt to connect.
 enum class Outcome {
   kConnected,
   kRefused,
@@ -61,10 +61,10 @@ struct Reach {
   std::string detail;  // the kernel's error, or the interface that the connection arrived at
 };
 
-// What one of the ranks `from` and `to` has measured on a rail between them. "There" is the way
+// The measurements by one of the ranks `from` and `to` on a rail between them. "There" is the way
 // from `from` to `to`.
 struct Path {
-  static constexpr int kUnknown = -1;  // not measured
+  static constexpr int kUnknown = -1;  // the value of what was not measured
 
   int from = 0;
   int to = 0;
@@ -86,15 +86,16 @@ struct Path {
 // Everything that the diagnosis is made from.
 struct Evidence {
   std::vector<RankFacts> ranks;
-  std::vector<std::vector<Reach>> reaches;  // by rank
+  std::vector<std::vector<Reach>> reaches;  // indexed by rank
   std::vector<Path> paths;
 };
 
-// Whether the rank has reached the peer by this one of its rails.
+// Returns whether the rank has reached the peer by this one of its rails.
 bool has_reached(const Evidence& evidence, int rank, int peer, int rail);
 
-// The text of each, and back. Decoding throws std::runtime_error if the text is malformed, such as
-// that of another version of the program. It accepts no rank or rail that does not exist.
+// These convert each to text, and back. Decoding throws std::runtime_error if the text is
+// malformed, such as that of another version of the program. It accepts no rank or rail that does
+// not exist.
 std::string encode(const RankFacts& facts);
 std::string encode(const std::vector<Reach>& reaches);
 std::string encode(const std::vector<Path>& paths);

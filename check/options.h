@@ -11,7 +11,7 @@
 namespace nezha::check {
 
 struct Options : bench::Rendezvous {
-  std::vector<std::string> rails;  // as NEZHA_RAILS has them, at least one
+  std::vector<std::string> rails;  // rails as NEZHA_RAILS has them, at least one
   std::string ports;               // empty: any
   bool json = false;
 };

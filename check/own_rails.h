@@ -19,8 +19,8 @@ struct OwnRail {
   net::Address address;
 };
 
-// The rails that a list stands for. `found`: auto has chosen them. `skipped`: the rails of
-// switches. The error of wanted_rails() says which rail is malformed.
+// The rails that a list stands for. `found` says whether auto has chosen them. `skipped` are the
+// rails of switches. The error of wanted_rails() says which rail is malformed.
 struct WantedRail {
   std::string uri;
   RailWay way;
@@ -36,7 +36,8 @@ absl::StatusOr<WantedRails> wanted_rails(const std::vector<std::string>& list);
 // until the deadline for addresses that are being checked for duplicates.
 absl::StatusOr<std::vector<OwnRail>> own_rails(const WantedRails& wanted, Nanos deadline);
 
-// This host's name, and what identifies it: its name, its kernel and its network namespace.
+// Returns this host's name, and what identifies the host: its name, its kernel and its network
+// namespace.
 RankFacts describe_host();
 
 }  // namespace nezha::check

@@ -30,7 +30,7 @@ bool goes_by_tcp(const std::vector<RankFacts>& ranks, const Pair& pair, const Li
          end_of(ranks, pair.second, link.peer_rail).kind == "tcp";
 }
 
-// The most rails of a rank that may be measured by the library's links.
+// Returns the most rails of a rank that may be measured by the library's links.
 ptrdiff_t most_library_rails(const std::vector<RankFacts>& ranks) {
   ptrdiff_t rails = 0;
   for (const RankFacts& facts : ranks) {
@@ -40,8 +40,8 @@ ptrdiff_t most_library_rails(const std::vector<RankFacts>& ranks) {
   return rails;
 }
 
-// The pair's common links, as its first rank sees them, that both ranks measure by the library's
-// own.
+// Returns the pair's common links, as its first rank sees them, that both ranks measure by the
+// library's own.
 std::vector<Link> library_links(const Evidence& evidence, const Pair& pair) {
   const std::vector<RankFacts>& ranks = evidence.ranks;
   std::vector<Link> links;
@@ -126,7 +126,7 @@ void measure_pair(const Rounds& rounds, const Pair& pair, bench::Meeting& meetin
   meeting.publish(topic(pair), encode(paths));
 }
 
-// The same path as the lower rank sees it.
+// Returns the same path as the lower rank sees it.
 Path from_lower_rank(Path path) {
   if (path.from < path.to) return path;
   std::swap(path.from, path.to);

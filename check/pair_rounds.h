@@ -15,7 +15,7 @@
 
 namespace nezha::check {
 
-// What a rank needs to take part in the measurements.
+// The things that a rank needs to take part in the measurements.
 struct Rounds {
   int rank = 0;
   UniqueId token;
@@ -23,13 +23,13 @@ struct Rounds {
   const Evidence& evidence;  // the paths are not there yet
   std::vector<Round> schedule;
   std::string ports;                   // where this rank is reached
-  std::chrono::milliseconds patience;  // of one wait
+  std::chrono::milliseconds patience;  // the limit of one wait
   std::function<void(size_t round, size_t rounds)> progress;
   // The stores of the contexts that this rank has made: other ranks may still read why they failed.
   std::vector<std::shared_ptr<::gloo::rendezvous::Store>>& stores;
 };
 
-// The schedule of these ranks.
+// Returns the schedule of these ranks.
 std::vector<Round> schedule_of(const std::vector<RankFacts>& ranks);
 
 // Measures with each peer when the turn of their pair has come, and publishes the paths. The lower
@@ -39,12 +39,12 @@ std::vector<Round> schedule_of(const std::vector<RankFacts>& ranks);
 // measure by the library's links. Throws if a rank that it waits for ends.
 void measure_pairs(const Rounds& rounds, bench::Meeting& meeting);
 
-// What all ranks have measured. Waits for the last of them.
+// Returns what all ranks have measured. Waits for the last of them.
 std::vector<Path> gather_paths(const Rounds& rounds, bench::Meeting& meeting);
 
-// The longest that a rank waits for another one's measurement of a pair: the timeout, and the time
-// that a pair takes at most. Ranks keep pace with the peers that they measure with, so the wait is
-// not for all rounds.
+// Returns the longest time that a rank waits for another one's measurement of a pair: the timeout,
+// and the time that a pair takes at most. Ranks keep pace with the peers that they measure with, so
+// the wait is not for all rounds.
 std::chrono::milliseconds patience(const std::vector<RankFacts>& ranks,
                                    std::chrono::milliseconds timeout);
 

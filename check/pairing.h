@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rails two ranks have in common.
+// Finds which rails two ranks have in common.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +16,15 @@ struct Link {
   int peer_rail = 0;
 };
 
-// The rails that the library would use between the two ranks, as far as both ends can be tested.
+// Returns the rails that the library would use between the two ranks, as far as both ends can be
+// tested.
 std::vector<Link> common_links(const RankFacts& here, const RankFacts& there);
 
-// The number of rails of the rank that has most.
+// Returns the number of rails of the rank that has most.
 size_t most_rails(const std::vector<RankFacts>& ranks);
 
-// The name of the rail that these ends have in common: its own, or, if auto has paired rails of
-// different names, the interface's.
+// Returns the name of the rail that these ends have in common: its own, or, if auto has paired
+// rails of different names, the interface's.
 std::string label(const RailEnd& here, const RailEnd& there);
 
 }  // namespace nezha::check

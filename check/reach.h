@@ -11,7 +11,7 @@
 
 namespace nezha::check {
 
-// How this rank connects to a peer on one rail.
+// Returns the target by which this rank connects to a peer on one rail.
 Target target_of(const std::vector<OwnRail>& rails, int rank, const UniqueId& token,
                  const std::vector<RankFacts>& ranks, int peer, const Link& link);
 
@@ -22,7 +22,7 @@ std::vector<Reach> reach_all(const std::vector<OwnRail>& rails, int rank, const 
 
 // The wait for a peer that does not answer. The kernel asks for a neighbour for three seconds.
 constexpr Nanos kReachPatience = 4 * kSecond;
-// The longest that reach_all() takes on any of the ranks.
+// Returns the longest time that reach_all() takes on any of the ranks.
 Nanos most_reach_time(const std::vector<RankFacts>& ranks);
 
 }  // namespace nezha::check

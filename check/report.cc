@@ -15,7 +15,7 @@
 namespace nezha::check {
 namespace {
 
-constexpr size_t kWidth = 100;  // of sentences, in characters
+constexpr size_t kWidth = 100;  // the width of sentences, in characters
 
 // Cuts the text into lines between words. `first` begins the first line, and `rest` each of the
 // others.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What rank 0 prints: a table and sentences for people, or JSON for programs.
+// Makes what rank 0 prints: a table and sentences for people, or JSON for programs.
 #pragma once
 
 #include <string>
@@ -10,10 +10,10 @@
 
 namespace nezha::check {
 
-// The table, the findings and the verdict. Ends in a newline.
+// Returns the table, the findings and the verdict. The text ends in a newline.
 std::string text_report(const Evidence& evidence, const std::vector<Finding>& findings);
 
-// One object on one line:
+// Returns one object on one line:
 //   {"program","version","well","measured",
 //    "ranks":[{"rank","host","rails":[{"rail","interface","address","subnet","mtu","error"}]}],
 //    "connections":[{"rail","from","to","outcome","detail"}],
@@ -24,7 +24,7 @@ std::string text_report(const Evidence& evidence, const std::vector<Finding>& fi
 // path is from the lower rank to the higher one.
 std::string json_report(const Evidence& evidence, const std::vector<Finding>& findings);
 
-// "all is well", that nothing was measured, or how many faults there are.
+// Returns "all is well", that nothing was measured, or how many faults there are.
 std::string verdict(const Evidence& evidence, const std::vector<Finding>& findings);
 
 }  // namespace nezha::check

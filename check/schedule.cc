@@ -19,8 +19,8 @@ std::vector<int> first_ranks(const std::vector<std::string>& hosts) {
 
 }  // namespace
 
-// The circle method for tournaments: the ranks but the first one move along a circle, and those
-// that are opposite each other meet.
+// Uses the circle method for tournaments: the ranks but the first one move along a circle, and
+// those that are opposite each other meet.
 std::vector<Round> schedule(const std::vector<std::string>& hosts) {
   const std::vector<int> ranks = first_ranks(hosts);
   const int count = static_cast<int>(ranks.size());

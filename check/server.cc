@@ -50,8 +50,8 @@ absl::StatusOr<net::Socket> listen_at(net::Address address, uint16_t port) {
   return system_error(error, what);
 }
 
-// The interface at which the connection's first packet arrived: ip(7) and ipv6(7) keep it for TCP
-// as they do for datagrams. Empty if the kernel does not tell.
+// Returns the interface at which the connection's first packet arrived: ip(7) and ipv6(7) keep it
+// for TCP as they do for datagrams. The name is empty if the kernel does not tell.
 std::string arrival_interface(int fd) {
   alignas(cmsghdr) std::array<char, 256> control{};
   msghdr message{};
@@ -177,7 +177,8 @@ void Server::accept(const Listener& listener) {
                           now() + kHelloPatience);
 }
 
-// False: the stranger is to be dropped, or its connection has been taken.
+// Reads what has come of the hello. Returns false if the stranger is to be dropped, or if its
+// connection has been taken.
 bool Server::read_hello(Stranger& stranger) {
   const auto rest = absl::MakeSpan(stranger.hello).subspan(stranger.done);
   const ssize_t got = recv(stranger.stream.fd(), rest.data(), rest.size(), MSG_DONTWAIT);

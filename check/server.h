@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank does for the ranks that measure: it listens on each of its rails, and answers.
+// Serves the ranks that measure: a rank listens on each of its rails, and answers.
 #pragma once
 
 #include <atomic>

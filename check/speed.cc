@@ -19,9 +19,9 @@ constexpr size_t kPingSize = 16;  // bytes
 constexpr size_t kMostPings = 100;
 constexpr Nanos kPingTime = 50 * kMillisecond;
 constexpr Nanos kBurst = 100 * kMillisecond;
-constexpr Nanos kRamp = 25 * kMillisecond;  // of the burst, while TCP finds the rate
+constexpr Nanos kRamp = 25 * kMillisecond;  // the part of the burst in which TCP finds the rate
 constexpr size_t kChunk = 256 << 10;        // bytes
-constexpr Nanos kPatience = kSecond;        // for a connection, and for what comes first
+constexpr Nanos kPatience = kSecond;        // the limit for a connection, and for what comes first
 // Directions that differ by this factor are measured again: another program may have held one up.
 constexpr double kSuspicious = 2;
 constexpr int kMostTries = 3;
@@ -56,7 +56,7 @@ class Meter {
     uint64_t bytes = 0;
   };
   Nanos begin_;
-  Reading first_;  // after the ramp; at time 0: none yet
+  Reading first_;  // the first reading after the ramp; at time 0: none yet
   Reading last_;
 };
 

@@ -8,7 +8,8 @@
 
 namespace nezha::check {
 
-// The peer's parts, until the rank that measures closes the connection or the deadline comes.
+// These do the peer's parts, until the rank that measures closes the connection or the deadline
+// comes.
 void echo(Stream& stream, Nanos deadline);
 void take(Stream& stream, Nanos deadline);
 void give(Stream& stream, Nanos deadline);

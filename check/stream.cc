@@ -18,7 +18,7 @@ bool await_events(int fd, short events, Nanos deadline) {
   for (;;) {
     const Nanos left = deadline - now();
     pollfd wanted{fd, events, 0};
-    // Rounded up, so that the loop does not spin in the last millisecond.
+    // The time is rounded up, so that the loop does not spin in the last millisecond.
     const auto milliseconds = static_cast<int>((left + kMillisecond - 1) / kMillisecond);
     const int ready = poll(&wanted, 1, left <= 0 ? 0 : milliseconds);
     if (ready > 0) return true;

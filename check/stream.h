@@ -12,19 +12,20 @@
 
 namespace nezha::check {
 
-// Waits until the descriptor has one of poll's events. False: the deadline came first.
+// Waits until the descriptor has one of poll's events. Returns false if the deadline came first.
 bool await_events(int fd, short events, Nanos deadline);
 
-// Not thread-safe. Its errors are kDeadlineExceeded or kAborted, with the kernel's reason.
+// The class is not thread-safe. Its errors are kDeadlineExceeded or kAborted, with the kernel's
+// reason.
 class Stream {
  public:
   // Takes a connected socket that does not block.
   explicit Stream(net::Socket socket) : socket_(std::move(socket)) {}
 
-  // All of the bytes.
+  // These move all of the bytes.
   absl::Status send(absl::Span<const std::byte> bytes, Nanos deadline);
   absl::Status receive(absl::Span<std::byte> bytes, Nanos deadline);
-  // Some bytes, as many as there are: at least one, or an error.
+  // These move some bytes, as many as can be moved at once: at least one, or they return an error.
   absl::Status receive_some(absl::Span<std::byte> bytes, size_t& count, Nanos deadline);
   absl::Status send_some(absl::Span<const std::byte> bytes, size_t& count, Nanos deadline);
 

@@ -18,7 +18,7 @@ namespace {
 
 using Row = std::array<std::string, 7>;
 using Ranks = std::pair<int, int>;
-using Hosts = std::pair<std::string, std::string>;  // in alphabetical order
+using Hosts = std::pair<std::string, std::string>;  // two hosts in alphabetical order
 
 constexpr size_t kMostPairs = 40;  // lines of pairs of one rail
 
@@ -58,7 +58,7 @@ std::vector<bool> first_of_hosts(const Evidence& evidence) {
 std::map<std::string, std::vector<Line>> lines_by_rail(const Evidence& evidence) {
   const Words words(evidence);
   std::map<std::string, std::vector<Line>> rails;
-  std::map<std::tuple<int, int, int>, const Path*> paths;  // by ranks and rail
+  std::map<std::tuple<int, int, int>, const Path*> paths;  // indexed by ranks and rail
   for (const Path& path : evidence.paths) paths[{path.from, path.to, path.rail}] = &path;
   const std::vector<bool> measures = first_of_hosts(evidence);
   const int size = static_cast<int>(evidence.ranks.size());

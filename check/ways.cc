@@ -13,7 +13,7 @@
 namespace nezha::check {
 namespace {
 
-constexpr size_t kMostNames = 8;  // in one list
+constexpr size_t kMostNames = 8;  // the most names in one list
 
 using Matches = std::function<bool(const Way&)>;
 

@@ -30,7 +30,7 @@ struct Group {
     kWay,        // one way
   };
   Kind kind = Kind::kWay;
-  int rank = 0;  // of kRank, kToRank, kFromRank
+  int rank = 0;  // set for kRank, kToRank and kFromRank
   std::vector<Way> ways;
 };
 
@@ -54,14 +54,14 @@ class Words {
   std::string hosts(const std::vector<int>& numbers) const;  // node2 and node4
   std::string rail(const Way& way) const;                    // its label
   std::string where(const Group& group) const;               // from rank 1 (node2) to ...
-  // The hosts at which to look first: that of the group's rank, or all.
+  // Returns the hosts at which to look first: that of the group's rank, or all.
   std::string suspects(const Group& group) const;
   // Returns whether the peers of all these ways could connect to where the ways come from.
   bool connect_back(const Group& group) const;
-  // What a job would do if none of these ways could be connected. The end that can connect makes
-  // the connections of both.
+  // Returns what a job would do if none of these ways could be connected. The end that can connect
+  // makes the connections of both.
   std::string consequence(const Group& group) const;
-  // Another rail of the rank's that is on the subnet; empty: none.
+  // Returns another rail of the rank's that is on the subnet, or "" if there is none.
   std::string rail_on(int rank, const std::string& subnet) const;
   Finding finding(const std::string& kind, const Group& group, const std::string& text) const;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many blocks a host keeps in flight: as many as the path carries in a certain time.
+// Limits how many blocks a host keeps in flight: as many as the path carries in a certain time.
 //
 // With fewer blocks than a round trip takes, the path is idle at times. Hosts wait for each other,
 // so it is also idle when one host pauses for longer than the blocks in flight last. More blocks
@@ -19,21 +19,21 @@ namespace nezha::flare {
 
 class FlightLimit {
  public:
-  // Well below the time that common queues hold (10 ms and more), and several times as long as the
-  // pauses of processes.
+  // The goal is well below the time that common queues hold (10 ms and more), and several times as
+  // long as the pauses of processes.
   static constexpr Nanos kGoal = 4 * kMillisecond;
   static constexpr double kLeast = 8;
   static constexpr double kFirst = 64;  // about 90 KB: two round trips at 1 Gbit/s
 
-  // `most`: the window.
+  // `most` is the window, in blocks.
   explicit FlightLimit(uint32_t most)
       : most_(most), least_(std::min(kLeast, most_)), blocks_(std::min(kFirst, most_)) {}
 
   uint32_t blocks() const { return static_cast<uint32_t>(blocks_); }
 
-  // The round trip of a block that was sent once and was not seen to wait for another host. A block
-  // that waits for less time than a resend takes is not seen to wait, and reports too long a round
-  // trip; the effect passes.
+  // Adjusts the limit to the round trip of a block that was sent once and was not seen to wait for
+  // another host. A block that waits for less time than a resend takes is not seen to wait, and
+  // reports too long a round trip; the effect passes.
   void on_round_trip(Nanos round_trip) {
     const auto spare = static_cast<double>(kGoal - round_trip) / kGoal;
     change(kGain * std::clamp(spare, -0.5, 1.0));

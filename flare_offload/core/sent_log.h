@@ -20,7 +20,8 @@ namespace nezha::flare {
 // A sender's log: the blocks of its last frames.
 class SentLog {
  public:
-  // For a window of that many blocks: it has the last frame of each of them, except in heavy loss.
+  // Makes a log for a window of that many blocks. The log has the last frame of each of them,
+  // except in heavy loss.
   explicit SentLog(uint32_t window) : seqs_(size(window)) {}
 
   static uint32_t size(uint32_t window) {
@@ -33,8 +34,8 @@ class SentLog {
     seqs_[next_ % seqs_.size()] = seq;
     return next_++;
   }
-  // The block of frame `number`; nothing if that frame is too old. A number that was never sent may
-  // give any block.
+  // Returns the block of frame `number`, or nothing if that frame is too old. A number that was
+  // never sent may give any block.
   std::optional<uint32_t> seq_of(uint16_t number) const {
     const auto age = static_cast<uint16_t>(next_ - number);
     if (age == 0 || age > seqs_.size()) return {};
@@ -53,7 +54,8 @@ constexpr uint16_t kMaxLost = 512;
 // A receiver's record of which frames of one sender have not come.
 class GapFinder {
  public:
-  // A frame has come. Returns the missing numbers before it; none if it shows no new gap.
+  // Records that a frame has come. Returns the missing numbers before it, or none if it shows no
+  // new gap.
   NumberRange on_frame(const FrameHeader& header) {
     const auto ahead = static_cast<uint16_t>(header.number - expected_);
     if (ahead >= uint16_t{1} << 15) return {};  // late, or a duplicate

@@ -49,22 +49,23 @@ namespace nezha::flare {
 struct SlotTableOptions {
   uint32_t window = 0;     // W, blocks; a power of two, at most kMaxWindow
   uint32_t first_seq = 0;  // the session's first block
-  // By child: the ranks below it, for which its contributions stand.
+  // The ranks below each child, for which the child's contributions stand.
   std::vector<RankRange> children;
-  bool is_root = true;        // else there is a parent
-  size_t payload = 0;         // bytes of a block's elements at most; at most kMaxPayload
+  bool is_root = true;        // false if there is a parent
+  size_t payload = 0;         // the most bytes of a block's elements; at most kMaxPayload
   bool reproducible = false;  // results do not depend on the order of arrival: TreeAggregation
-  // If not reproducible: 1 is a SingleBuffer; 2 up to the number of children are a MultiBuffer.
+  // The number of buffers of a block if results need not be reproducible: 1 is a SingleBuffer, and
+  // 2 up to the number of children are a MultiBuffer.
   int buffers = 1;
 };
 
 constexpr uint32_t kMaxWindow = 1 << 16;
 
-// kInvalidArgument, which says what is wrong, if no switch can serve such a session.
+// Returns kInvalidArgument, whose text says what is wrong, if no switch can serve such a session.
 absl::Status check(const SlotTableOptions& options);
 
-// Where a table's frames go. Headers are complete except for session, generation and child.
-// Payloads are valid only during the call.
+// Takes the frames that a table sends. Headers are complete except for session, generation and
+// child. Payloads are valid only during the call.
 class Outlet {
  public:
   virtual ~Outlet() = default;
@@ -93,8 +94,8 @@ class SlotTable {
   // The options must pass check(). The outlet outlives this.
   SlotTable(const SlotTableOptions& options, Outlet* outlet);
 
-  // The bytes that a table with these options takes, without the allocator's own: its share of the
-  // switch's memory, fixed when the session is installed.
+  // Returns the bytes that a table with these options takes, without the allocator's own. They are
+  // its share of the switch's memory, which is fixed when the session is installed.
   static size_t memory_of(const SlotTableOptions& options);
 
   // Handle frames of this session and generation that decode() accepted. `child` is below the
@@ -108,7 +109,7 @@ class SlotTable {
   enum class Phase : uint8_t { kUnused, kFilling, kUp, kDone };
   struct Slot {
     Phase phase = Phase::kUnused;
-    BlockId block;         // kUnused: only its seq, 2W before the slot's first block
+    BlockId block;         // in phase kUnused only its seq: 2W before the slot's first block
     size_t length = 0;     // bytes of each contribution, and of the result
     uint64_t arrived = 0;  // a bit for each child whose contribution is in the aggregation
     std::optional<Mismatch> mismatch;  // the block is spoilt
@@ -117,10 +118,11 @@ class SlotTable {
 
   static std::unique_ptr<Aggregation> make_aggregation(const SlotTableOptions& options,
                                                        const TreeShape& shape, std::byte* memory);
-  // The bytes of all slots' buffers.
+  // Returns the bytes of all slots' buffers.
   static size_t buffers_size(const SlotTableOptions& options);
   Slot& slot_of(uint32_t seq) { return slots_[seq % slots_.size()]; }
-  // Whether the block is in the slot, or may enter it now. Counts the frame if not.
+  // Returns whether the block is in the slot, or may enter it now. Counts the frame if neither is
+  // so.
   bool is_due(const Slot& slot, uint32_t seq);
   void contribute(int child, const Frame& frame);
   void open(Slot& slot, const BlockId& block, size_t length);
@@ -133,7 +135,7 @@ class SlotTable {
   void resend_results(int child, const NumberRange& numbers);
   void resend_partials(const NumberRange& numbers);
 
-  // A header that is not numbered.
+  // These return a header that is not numbered.
   FrameHeader header_to_children(FrameType type, const BlockId& block) const;
   FrameHeader header_to_parent(FrameType type, const BlockId& block) const;
   void resend_result(const Slot& slot, int child);
@@ -143,7 +145,7 @@ class SlotTable {
   std::vector<std::byte> missing_ranks(const Slot& slot) const;
 
   const SlotTableOptions options_;
-  const uint64_t all_;  // `arrived` when complete
+  const uint64_t all_;  // the value of `arrived` when complete
   Outlet* const outlet_;
   const TreeShape shape_;
   std::vector<std::byte> memory_;

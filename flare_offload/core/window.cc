@@ -7,7 +7,7 @@
 namespace nezha::flare {
 namespace {
 
-// Sequence numbers that wrap.
+// Compares sequence numbers, which wrap.
 bool is_after(uint32_t a, uint32_t b) { return a - b - 1 < Window::kMaxUnfinished; }
 
 }  // namespace

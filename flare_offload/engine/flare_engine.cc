@@ -11,7 +11,7 @@
 namespace nezha::flare {
 namespace {
 
-// Next to the control plane's tag.
+// The tag is next to the control plane's tag.
 constexpr uint64_t kStreamTag = (uint64_t{1} << 63) | 1;
 
 }  // namespace
@@ -169,7 +169,8 @@ void FlareEngine::on_granted(const message::Granted& granted) {
   send(0, rank_message::Joined{attempt_, ""});
 }
 
-// Logs at this rank, whose operator can fix it. Rank 0 logs the reason of one rank only.
+// Logs the refusal at this rank, whose operator can fix the cause. Rank 0 logs the reason of one
+// rank only.
 void FlareEngine::tell_of_refusal(const absl::Status& why) {
   if (!refusals_.tell_of(options_.manager.str(), now())) return;
   log_->warn("in-network computing is not available: {}", std::string(why.message()));
@@ -179,7 +180,7 @@ void FlareEngine::on_rejected(uint32_t attempt, const std::string& why) {
   send(0, rank_message::Joined{attempt, why.empty() ? "no reason given" : why});
 }
 
-// Rank 0: once all ranks have answered, the session is up or the attempt has failed.
+// Runs at rank 0. Once all ranks have answered, the session is up or the attempt has failed.
 void FlareEngine::on_joined(int rank, const rank_message::Joined& joined) {
   if (joined.attempt != attempt_) return;
   if (is_up_) {
@@ -423,7 +424,7 @@ void FlareEngine::tell(FlareTask& task) {
   send(0, rank_message::Started{attempt_, op.tag, op.ordinal});
 }
 
-// Rank 0, from here on.
+// The functions from here on run at rank 0.
 
 void FlareEngine::on_started(int rank, const rank_message::Started& started) {
   if (started.attempt != attempt_ || session_ == nullptr) return;

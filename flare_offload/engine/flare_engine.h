@@ -33,8 +33,8 @@ struct FlareOptions {
   std::string interface;
   Address manager;
   std::string rail = {};     // name of the interface's links' rail; empty: the interface's name
-  std::string address = {};  // of the interface, to receive at; empty: the best one
-  PortRange ports = {};      // to receive at
+  std::string address = {};  // the interface's address to receive at; empty: the best one
+  PortRange ports = {};      // the ports to receive at
   uint32_t window = 512;     // blocks; 512 of 1440 bytes take 6 ms at 1 Gbit/s
   int streams = 4;
   bool reproducible = false;  // sums' bits do not depend on the order of arrival
@@ -49,9 +49,9 @@ class FlareEngineOwner {
   virtual void on_engine_down() = 0;
   // A rank has broken the protocol: the context cannot go on.
   virtual void on_failed(const absl::Status& why) = 0;
-  // Whether this rank has started the operation, which may be over.
+  // Returns whether this rank has started the operation, which may be over.
   virtual bool has_started(const OperationId& operation) const = 0;
-  // Whether the context still recovers from the loss of the previous session.
+  // Returns whether the context still recovers from the loss of the previous session.
   virtual bool is_recovering() const = 0;
 
  protected:
@@ -96,9 +96,10 @@ class FlareEngine final : public Engine, FlareTaskOwner {
 
   static constexpr Nanos kLeastBackoff = kSecond;
   static constexpr Nanos kMostBackoff = 30 * kSecond;
-  // How long rank 0 waits for all ranks to say how an attempt ended, before it tries again.
+  // The time that rank 0 waits for all ranks to say how an attempt ended, before it tries again.
   static constexpr Nanos kAnswerTime = 60 * kSecond;
-  // How long an operation waits for its order before this rank tells rank 0 that it has started.
+  // The time that an operation waits for its order before this rank tells rank 0 that it has
+  // started.
   static constexpr Nanos kTellAfter = 5 * kMillisecond;
   // A switch's kPending may be older than the end of a rank that it names; it counts only if the
   // rank has been gone for longer than this.
@@ -165,12 +166,12 @@ class FlareEngine final : public Engine, FlareTaskOwner {
   uint32_t lost_ = 0;     // the latest whose session this rank lost or failed to get
   std::unique_ptr<SwitchSession> session_;  // null: there is none
   std::unique_ptr<SwitchSession> last_;     // the one before, which may still be on the stack
-  bool is_up_ = false;                      // all ranks have it
+  bool is_up_ = false;                      // all ranks have the session
   std::map<int, std::unique_ptr<MessageStream>> peers_;
-  std::map<int, std::pair<Nanos, absl::Status>> gone_;  // since when, and why
+  std::map<int, std::pair<Nanos, absl::Status>> gone_;  // the time since when, and the reason
 
-  std::map<OperationId, FlareTask*> waiting_;  // without a stream
-  std::set<FlareTask*> running_;               // with one
+  std::map<OperationId, FlareTask*> waiting_;  // operations without a stream
+  std::set<FlareTask*> running_;               // operations with a stream
   StreamFollower streams_;
   Alarm tell_;
 

@@ -14,7 +14,7 @@
 namespace nezha::flare {
 namespace {
 
-// Longer ones are cut by nobody else, and take minutes.
+// The longest vector that a switch adds up. Nobody else cuts longer ones, and they take minutes.
 constexpr size_t kMostBytes = size_t{1} << 32;
 
 // Operations that differ between ranks get different numbers, but for a chance of one in 2^32. The
@@ -43,7 +43,7 @@ bool adds_up(Collective collective) {
   return collective == Collective::kAllreduce || collective == Collective::kReduce;
 }
 
-// The operation as a user would describe it.
+// Returns the operation as a user would describe it.
 std::string said(const Operation& op) {
   return absl::StrCat(collective_name(op.collective, static_cast<uint64_t>(op.root)), " of ",
                       op.elements, " elements");

@@ -26,14 +26,14 @@ class FlareTaskOwner {
   // All blocks of the task have their results.
   virtual void on_task_done(FlareTask& task) = 0;
   virtual void on_task_pending(FlareTask& task, const std::vector<RankRange>& missing) = 0;
-  // Why a task waits that has no stream yet.
+  // Returns why a task that has no stream yet waits.
   virtual std::string why_waiting() const = 0;
 
  protected:
   ~FlareTaskOwner() = default;
 };
 
-// All under Progress's lock.
+// All methods are called under Progress's lock.
 class FlareTask final : public Task, BlockOwner {
  public:
   static constexpr int kNoStream = -1;
@@ -44,7 +44,7 @@ class FlareTask final : public Task, BlockOwner {
             size_t payload, TaskOwner& owner);
   ~FlareTask() override { detach(); }
 
-  // Whether a switch can do it; the reason if it cannot.
+  // Returns OK if a switch can carry out the operation, or the reason why no switch can.
   static absl::Status supports(const Operation& operation);
 
   const Operation& operation() const { return slice_.operation; }
@@ -63,7 +63,8 @@ class FlareTask final : public Task, BlockOwner {
   bool is_told = false;  // rank 0 knows that it has started
 
  private:
-  // Several trains of blocks: what is on its way lasts for a millisecond or more.
+  // A task of this many blocks has several trains of them, so that what is on its way lasts for a
+  // millisecond or more.
   static constexpr uint32_t kManyBlocks = 128;
 
   // BlockOwner
@@ -81,7 +82,7 @@ class FlareTask final : public Task, BlockOwner {
   ChunkMap final_chunks() const override;
 
   Range range(uint32_t block) const;
-  // The operation whose blocks have that name, as a user would describe it.
+  // Returns the operation whose blocks have that name, as a user would describe it.
   std::string operation_of(uint32_t name) const;
 
   FlareTaskOwner* engine_;  // null: detached
@@ -90,11 +91,11 @@ class FlareTask final : public Task, BlockOwner {
   const Slice slice_;
   const EnginePlan plan_;
   const uint32_t name_;          // the same on all ranks that call the same operation
-  const ChunkMap ranges_;        // of the slice
-  std::vector<uint32_t> first_;  // block of each range
+  const ChunkMap ranges_;        // the slice's
+  std::vector<uint32_t> first_;  // the first block of each range
   size_t per_block_;             // bytes
   uint32_t blocks_ = 0;
-  std::vector<bool> taken_;  // by block
+  std::vector<bool> taken_;  // indexed by block
   uint32_t taken_count_ = 0;
   SwitchSession* session_ = nullptr;
   int stream_ = kNoStream;

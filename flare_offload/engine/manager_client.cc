@@ -50,7 +50,7 @@ void ManagerClient::leave() {
   granted_.reset();
 }
 
-// The name by which the manager calls this rank when it refuses it.
+// Returns the name by which the manager calls this rank when it refuses it.
 std::string ManagerClient::name() const {
   if (!join_) return "";
   return absl::StrCat("rank ", join_->rank, " of ", join_->size, " of ",

@@ -15,13 +15,13 @@
 
 namespace nezha::flare {
 
-// All under Progress's lock.
+// All methods are called under Progress's lock.
 class ManagerClient {
  public:
   struct Callbacks {
     std::function<void(const message::Granted&)> on_granted;
-    // The attempt gets no session (on_rejected), or its session has ended (on_lost): why, and what
-    // to do. kUnauthenticated: the manager has another secret.
+    // on_rejected is called if the attempt gets no session, and on_lost if its session has ended.
+    // `why` also says what to do. It is kUnauthenticated if the manager has another secret.
     std::function<void(uint32_t attempt, const absl::Status& why)> on_rejected;
     std::function<void(uint32_t attempt, const std::string& why)> on_lost;
   };
@@ -33,8 +33,8 @@ class ManagerClient {
   ManagerClient(const ManagerClient&) = delete;
   ManagerClient& operator=(const ManagerClient&) = delete;
 
-  // Sets the address from which later connections come, through the interface and from any port. To
-  // be called before the first join().
+  // Sets the address from which later connections come, through the interface and from any port.
+  // Callers call this before the first join().
   void set_local(const Address& local);
   // Gives back the session that it has and asks for another. An answer comes within kPatience.
   void join(const message::Join& join);
@@ -65,7 +65,7 @@ class ManagerClient {
   bool is_ready_ = false;
   std::string last_error_ = "no answer";
   std::optional<message::Join> join_;        // what is wanted
-  std::optional<message::Granted> granted_;  // and what the manager has granted
+  std::optional<message::Granted> granted_;  // what the manager has granted
   Alarm again_;
   Alarm renew_;
   Alarm patience_;

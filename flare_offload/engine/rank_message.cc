@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kMaxReason = 1024;  // bytes
 
-// By kind, in the order of the variant: the bytes after the kind, without a reason's.
+// The bytes after each kind, in the order of the variant, without a reason's bytes.
 constexpr size_t kSizes[] = {4, 4, 4, 4, 20, 20, 16};
 
 std::string with_kind(size_t kind) {

@@ -12,38 +12,39 @@
 
 namespace nezha::flare::rank_message {
 
-// From rank 0: ask the manager for a session, by this attempt.
+// Rank 0 tells a rank to ask the manager for a session, by this attempt.
 struct Join {
   uint32_t attempt = 0;
 };
-// To rank 0: how the attempt ended. `why` is empty if the rank has the session.
+// A rank tells rank 0 how the attempt ended. `why` is empty if the rank has the session.
 struct Joined {
   uint32_t attempt = 0;
   std::string why;
 };
-// From rank 0: all ranks have the session (Up), or not all have, so give it back (Down).
+// Rank 0 tells a rank that all ranks have the session (Up), or that not all have it and the rank is
+// to give it back (Down).
 struct Up {
   uint32_t attempt = 0;
 };
 struct Down {
   uint32_t attempt = 0;
 };
-// From rank 0: the operation's blocks are the stream's next ones.
+// Rank 0 tells a rank that the operation's blocks are the stream's next ones.
 struct Order {
   uint32_t attempt = 0;
   uint32_t stream = 0;
   uint32_t tag = 0;
   uint64_t ordinal = 0;
 };
-// From rank 0: from that operation on, the stream carries all of the tag's operations that have no
-// order, one after the other, and nothing else.
+// Rank 0 tells a rank that from that operation on the stream carries all of the tag's operations
+// that have no order, one after the other, and nothing else.
 struct Keep {
   uint32_t attempt = 0;
   uint32_t stream = 0;
   uint32_t tag = 0;
   uint64_t ordinal = 0;
 };
-// To rank 0: the operation has begun here, and waits for its order.
+// A rank tells rank 0 that the operation has begun there and waits for its order.
 struct Started {
   uint32_t attempt = 0;
   uint32_t tag = 0;

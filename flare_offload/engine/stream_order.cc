@@ -42,7 +42,7 @@ std::deque<OperationId>::iterator StreamLeader::first_started_everywhere() {
   });
 }
 
-// Counts the operation. True: the tag has the stream from now on.
+// Counts the operation. Returns whether the tag has the stream from now on.
 bool StreamLeader::deserves_stream(uint32_t tag) {
   if (kept_ >= streams_ - kShared) return false;
   if (uses_.size() >= kMostCounted && !uses_.contains(tag)) uses_.clear();

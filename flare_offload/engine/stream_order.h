@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which stream of a session carries which operation: rank 0's choices, and what each rank knows of
-// them. Neither class has I/O or a clock.
+// Determines which stream of a session carries which operation, by rank 0's choices and by what
+// each rank knows of them. Neither class has I/O or a clock.
 //
 // Ranks start operations in orders of their own, as threads do, but a stream must carry the same
 // operations in the same order on all ranks. So when rank 0 starts an operation, it tells the
@@ -34,7 +34,7 @@ class StreamLeader {
   struct Choice {
     OperationId name;
     int stream = 0;
-    bool is_kept = false;  // for all later operations of the tag, too
+    bool is_kept = false;  // the stream is for all later operations of the tag, too
   };
 
   StreamLeader(int streams, int ranks) : streams_(streams), ranks_(ranks) {}
@@ -53,8 +53,8 @@ class StreamLeader {
   // The operation that the stream was chosen for is over.
   void free(int stream) { busy_[static_cast<size_t>(stream)] = false; }
 
-  // Chooses a stream, which is busy from now on, for the next operation that can go. None: no
-  // stream is free for the operations that wait.
+  // Chooses a stream, which is busy from now on, for the next operation that can go. Returns
+  // nothing if no stream is free for the operations that wait.
   std::optional<Choice> next();
 
  private:
@@ -69,28 +69,28 @@ class StreamLeader {
 
   const int streams_;
   const int ranks_;
-  int kept_ = 0;                                  // streams that tags have
-  std::vector<bool> busy_;                        // by stream; a tag's stream stays busy
-  std::map<uint32_t, int> uses_;                  // by tag without a stream: its operations
-  std::deque<OperationId> queue_;                 // in the order of their starts
+  int kept_ = 0;                   // streams that tags have
+  std::vector<bool> busy_;         // indexed by stream; a tag's stream stays busy
+  std::map<uint32_t, int> uses_;   // the number of operations of each tag without a stream
+  std::deque<OperationId> queue_;  // operations in the order of their starts
   std::map<OperationId, std::set<int>> started_;  // ranks
 };
 
-// What a rank knows of rank 0's choices.
+// A rank's knowledge of rank 0's choices.
 class StreamFollower {
  public:
   void clear();
-  // A choice for an operation that has not started here.
+  // Records a choice for an operation that has not started here.
   void on_order(const OperationId& name, int stream) { orders_[name] = stream; }
-  // The tag has the stream, from the ordinal of `first` on.
+  // Records that the tag has the stream, from the ordinal of `first` on.
   void on_keep(const OperationId& first, int stream) { kept_[first.tag] = {first.ordinal, stream}; }
 
-  // The stream of an operation that starts now; none: no choice is known yet.
+  // Returns the stream of an operation that starts now, or nothing if no choice is known yet.
   std::optional<int> take(const OperationId& name);
-  // The stream of the operation's tag, if the tag has had one since this operation or an earlier
-  // one.
+  // Returns the stream of the operation's tag, if the tag has had one since this operation or an
+  // earlier one.
   std::optional<int> kept_stream(const OperationId& name) const;
-  // Whether a tag has the stream.
+  // Returns whether the tag has the stream.
   bool is_kept_for(uint32_t tag, int stream) const;
 
  private:
@@ -99,7 +99,7 @@ class StreamFollower {
     int stream = 0;
   };
   absl::flat_hash_map<OperationId, int> orders_;
-  std::map<uint32_t, Keep> kept_;  // by tag
+  std::map<uint32_t, Keep> kept_;  // indexed by tag
 };
 
 }  // namespace nezha::flare

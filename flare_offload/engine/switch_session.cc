@@ -80,8 +80,8 @@ void SwitchSession::on_events(uint32_t /*epoll_events*/) {
   pump();
 }
 
-// Empties the group's port first: by the numbers of frames at the own port, those at the group's
-// would seem lost.
+// Empties the group's port first: otherwise the numbers of frames at the own port would make those
+// at the group's seem lost.
 size_t SwitchSession::receive() {
   const size_t count = group_ ? receive(*group_) : 0;
   return count > 0 ? count : receive(port_);
@@ -153,7 +153,7 @@ void SwitchSession::on_unheard() {
   unheard_at_ = time;
 }
 
-// Null: there is no such block, or its run is complete.
+// Returns null if there is no such block, or if its run is complete.
 SwitchSession::BlockRun* SwitchSession::run_of(Stream& stream, uint32_t seq) {
   for (BlockRun& run : stream.runs) {
     if (seq - run.first < run.count) return &run;

@@ -27,12 +27,13 @@ namespace nezha::flare {
 // The owner of blocks: a part of an operation. All calls come under Progress's lock.
 class BlockOwner {
  public:
-  // The id that all its blocks have, except for the seq.
+  // Returns the id that all its blocks have, except for the seq.
   virtual BlockId id() const = 0;
-  // This rank's contribution to the block, at most a payload; valid until the block is complete.
+  // Returns this rank's contribution to the block, at most a payload. It is valid until the block
+  // is complete.
   virtual absl::Span<const std::byte> contribution(uint32_t block) = 0;
-  // Takes the block's result; called once. False: the result has another length than the
-  // contribution, and is not taken.
+  // Takes the block's result; called once. Returns false, and takes nothing, if the result has
+  // another length than the contribution.
   virtual bool take(uint32_t block, absl::Span<const std::byte> result) = 0;
   // Copies a taken block's result out of the caller's memory.
   virtual void retain(uint32_t block, Retained& copy) const = 0;
@@ -50,12 +51,12 @@ class BlockOwner {
 };
 
 struct SessionCounters {
-  uint64_t bytes_sent = 0;  // of elements
+  uint64_t bytes_sent = 0;  // the elements' bytes
   uint64_t bytes_received = 0;
   uint64_t resent = 0;  // blocks
 };
 
-// All under Progress's lock.
+// All methods are called under Progress's lock.
 class SwitchSession final : EventHandler {
  public:
   // The port and the counters outlive this. `group` is a member of the granted group. `on_over` is
@@ -73,14 +74,15 @@ class SwitchSession final : EventHandler {
   void stop();
   size_t payload() const { return granted_.payload; }
   int streams() const { return granted_.streams; }
-  // Whether frames to the group do not arrive here, so that another group would be of no use.
+  // Returns whether frames to the group do not arrive here, so that another group would be of no
+  // use.
   bool is_deaf() const { return unheard_ >= kDeaf; }
 
   // Gives the stream's next `blocks` blocks, at least one, to the owner.
   void add(int stream, uint32_t blocks, BlockOwner* owner);
   // The owner is gone. If its blocks were not complete, the stream's later ones never will be.
   void forget(const BlockOwner* owner);
-  // See Engine::take_retained: the last W blocks of each stream.
+  // Returns what was retained of the last W blocks of each stream. See Engine::take_retained.
   std::vector<Retained> take_retained();
 
  private:
@@ -93,7 +95,7 @@ class SwitchSession final : EventHandler {
   struct Stream {
     Window window;
     std::deque<BlockRun> runs;
-    std::vector<Retained> retained;  // by seq modulo W; empty bytes: nothing
+    std::vector<Retained> retained;  // indexed by seq modulo W; empty bytes: nothing
     uint64_t used = 0;               // blocks
   };
   // A switch that sends nothing for so long while something is in flight is given up: it answers
@@ -108,10 +110,10 @@ class SwitchSession final : EventHandler {
   static constexpr uint64_t kMaxUsed = uint64_t{1} << 30;
 
   void on_events(uint32_t epoll_events) override;
-  size_t receive();  // how many datagrams
+  size_t receive();  // returns how many datagrams
   size_t receive(UdpPort& port);
   void on_datagram(absl::Span<const std::byte> datagram, const Address& from, bool is_by_group);
-  // Whether it was awaited.
+  // Returns whether the result was awaited.
   bool on_result(Stream& stream, uint32_t seq, absl::Span<const std::byte> result);
   void on_unheard();  // a result came by the own port, and not by the group
   static BlockRun* run_of(Stream& stream, uint32_t seq);
@@ -134,7 +136,7 @@ class SwitchSession final : EventHandler {
   Alarm alarm_;
   Nanos alarm_at_ = 0;
   bool is_running_ = false;
-  int unheard_ = 0;  // how often, since something came by the group: kDeaf
+  int unheard_ = 0;  // the number of times since something came by the group; see kDeaf
   Nanos unheard_at_ = 0;
 };
 

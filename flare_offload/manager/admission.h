@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each switch of a fabric has room for. A switch's memory is cut into as many equal parts as
-// it may have sessions. A session gets one part, which suffices for the worst order in which
-// contributions can come (core/aggregation.h), so an admitted session never fails for want of
-// memory (Flare, section 4: static partition over a predefined maximum of concurrent allreduces).
-// Pure.
+// Keeps track of what each switch of a fabric has room for. A switch's memory is cut into as many
+// equal parts as it may have sessions. A session gets one part, which suffices for the worst order
+// in which contributions can come (core/aggregation.h), so an admitted session never fails for want
+// of memory (Flare, section 4: static partition over a predefined maximum of concurrent
+// allreduces). The class has neither I/O nor a clock.
 #pragma once
 
 #include <cstdint>
@@ -30,15 +30,15 @@ class Admission {
 
   bool is_up(int number) const { return at(number).is_up; }
   bool has(int number, uint32_t session) const { return at(number).sessions.contains(session); }
-  // Whether no switch has a session of that number.
+  // Returns whether no switch has a session of that number.
   bool is_free(uint32_t session) const;
-  // Why the switch has no room for that many more sessions; nothing if it has.
+  // Returns why the switch has no room for that many more sessions, or nothing if it has.
   std::optional<std::string> why_not(int number, int streams) const;
   void take(int number, uint32_t first, int streams);
   void release(int number, uint32_t session);
 
-  // The largest window, a power of two up to the one asked for, with which a session fits a part on
-  // every switch of the tree; 0: none does.
+  // Returns the largest window, a power of two up to the one asked for, with which a session fits a
+  // part on every switch of the tree, or 0 if none does.
   uint32_t window(const Tree& tree, uint32_t asked, uint32_t payload, bool reproducible) const;
 
  private:

@@ -89,7 +89,7 @@ absl::Status add_groups(Fabric& fabric, const Words& words) {
   return absl::OkStatus();
 }
 
-// What a line may begin with.
+// A word that a line may begin with.
 struct Keyword {
   absl::string_view name;
   size_t values;

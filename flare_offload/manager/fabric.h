@@ -34,12 +34,12 @@ struct FabricSwitch {
   std::string name;
   Address data = {};
   Address control = {};
-  std::vector<int> neighbours = {};  // switches, by number
+  std::vector<int> neighbours = {};  // the switches' numbers
 };
 
 struct FabricHost {
-  std::string address;        // as text, without a port
-  std::vector<int> switches;  // that it is linked to, by number
+  std::string address;        // the address as text, without a port
+  std::vector<int> switches;  // the numbers of those that it is linked to
 };
 
 // Consecutive multicast addresses.
@@ -53,7 +53,7 @@ struct Fabric {
   std::vector<FabricHost> hosts;
   std::optional<GroupRange> groups = {};
 
-  // The host with that address, whose port does not matter; null if there is none.
+  // Returns the host with that address, whose port does not matter, or null if there is none.
   const FabricHost* host(const Address& address) const;
 };
 

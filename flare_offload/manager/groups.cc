@@ -8,7 +8,7 @@
 namespace nezha::flare {
 namespace {
 
-// The place of an address's last 32 bits.
+// Returns the place of an address's last 32 bits.
 std::byte* low_bits(Address& address) {
   auto* const bytes = reinterpret_cast<std::byte*>(&address.storage);
   return bytes + (address.family() == AF_INET6 ? offsetof(sockaddr_in6, sin6_addr) + 12

@@ -23,7 +23,7 @@ constexpr size_t kMaxHosts = 1 << 14;  // connections
 // seconds. Beyond this number the oldest is closed. So even many peers without the secret do not
 // keep out a host, which takes no longer than its path's round trips.
 constexpr size_t kMaxUnproven = 256;
-// How long nobody is accepted when the process has no descriptors left.
+// The pause in accepting connections when the process has no descriptors left.
 constexpr Nanos kPause = 200 * kMillisecond;
 constexpr size_t kMaxJobs = 1 << 12;
 
@@ -132,7 +132,8 @@ void Manager::accept(net::Socket socket, const Address& from) {
 
 void Manager::on_host_closed(Host* host, const absl::Status& why) {
   if (absl::IsUnauthenticated(why)) {
-    // Limited by address, and not by the reason, which has the name that the client gives itself.
+    // The limit is by address, and not by the reason, which has the name that the client gives
+    // itself.
     const auto untold = refusals_.tell_of(host->from.host(), now());
     if (untold) {
       log().warn(

@@ -32,12 +32,12 @@ namespace nezha::flare {
 
 struct ManagerOptions {
   Fabric fabric;
-  int sessions = 64;              // of each switch, at most
-  Nanos lease = 10 * kSecond;     // of a session that nobody renews
-  Nanos patience = 30 * kSecond;  // with ranks that are late to ask
+  int sessions = 64;              // the most of each switch
+  Nanos lease = 10 * kSecond;     // the lease of a session that nobody renews
+  Nanos patience = 30 * kSecond;  // the wait for ranks that are late to ask
 };
 
-// All under Progress's lock.
+// All methods are called under Progress's lock.
 class Manager {
  public:
   Manager(Progress& progress, ManagerOptions options, const Secret& secret);
@@ -48,7 +48,7 @@ class Manager {
   // Listens for hosts. Connects to the switches, too, and keeps trying.
   absl::Status listen(const Address& address);
 
-  // A line of JSON: its switches and sessions.
+  // Returns a line of JSON about its switches and sessions.
   std::string statistics() const;
 
  private:
@@ -65,7 +65,7 @@ class Manager {
     bool has_left = false;
     Nanos heard = 0;
     Address address;
-    bool multicast = false;  // may carry its results
+    bool multicast = false;  // true if multicast may carry its results
   };
   enum class State { kGathering, kInstalling, kUp };
   // A job's request, and the session that it gets.
@@ -73,7 +73,7 @@ class Manager {
     Request request;
     State state = State::kGathering;
     Nanos since = 0;
-    std::vector<Member> members;  // by rank
+    std::vector<Member> members;  // indexed by rank
     uint32_t payload = 0;
     uint32_t window = 0;
     int streams = 0;
@@ -81,12 +81,12 @@ class Manager {
     uint32_t session = 0;  // the first one
     uint16_t generation = 0;
     Tree tree;              // if the job was taken over, only its switches' numbers
-    std::vector<Key> keys;  // by node
-    // By node: the group to which it sends results. If the job was taken over: the groups that it
-    // had.
+    std::vector<Key> keys;  // indexed by node
+    // The group to which each node sends results, indexed by node. If the job was taken over, these
+    // are the groups that it had.
     std::vector<std::optional<Address>> groups;
     std::set<int> missing;                // switches that have not answered yet
-    std::map<int, std::string> refusals;  // by switch, and why
+    std::map<int, std::string> refusals;  // the switches that have refused, and why
   };
   struct Switch {
     std::unique_ptr<SecureConnection> connection;
@@ -140,7 +140,7 @@ class Manager {
   std::unique_ptr<Listener> listener_;
   std::map<Host*, std::unique_ptr<Host>> hosts_;
   std::vector<Host*> unproven_;  // those of hosts_ that have not shown the secret; oldest first
-  RefusalLimit refusals_;        // of hosts
+  RefusalLimit refusals_;        // limits what is logged of hosts
   RefusalLimit refusals_by_switches_;
   std::map<Request, std::unique_ptr<Job>> jobs_;
   Alarm tick_;

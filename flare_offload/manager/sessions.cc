@@ -196,7 +196,7 @@ void Manager::remove_from_switches(Job& job) {
 void Manager::tick() {
   tick_.start(now() + kTick);
   const Nanos time = now();
-  std::map<int, message::Extend> extensions;  // by switch
+  std::map<int, message::Extend> extensions;  // indexed by switch
   std::map<Request, std::string> lost;
   std::vector<Request> late;
   for (const auto& [request, job] : jobs_) {

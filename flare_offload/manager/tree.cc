@@ -16,8 +16,8 @@ namespace {
 constexpr int kUnreached = -1;
 
 struct Paths {
-  std::vector<int> parent;    // by switch; the root's own number at the root
-  std::vector<int> distance;  // from the root; kUnreached
+  std::vector<int> parent;    // indexed by switch; the root's own number at the root
+  std::vector<int> distance;  // the distance from the root, or kUnreached
 };
 
 Paths shortest_paths(const Fabric& fabric, int root, const std::function<bool(int)>& usable) {
@@ -40,7 +40,8 @@ Paths shortest_paths(const Fabric& fabric, int root, const std::function<bool(in
   return paths;
 }
 
-// The host's switch that is nearest to the root and can be reached; kUnreached if none can.
+// Returns the host's switch that is nearest to the root and can be reached, or kUnreached if none
+// can.
 int attachment(const FabricHost& host, const Paths& paths) {
   int best = kUnreached;
   for (const int number : host.switches) {
@@ -51,14 +52,14 @@ int attachment(const FabricHost& host, const Paths& paths) {
   return best;
 }
 
-// What is below each switch, before switches with a single child are left out.
+// The ranks and switches below each switch, before switches with a single child are left out.
 struct Shape {
   int root;
-  std::vector<std::vector<int>> ranks;     // by switch: hosts that are linked to it
-  std::vector<std::vector<int>> switches;  // by switch: those that send to it
+  std::vector<std::vector<int>> ranks;     // the ranks of the hosts that send to each switch
+  std::vector<std::vector<int>> switches;  // the switches that send to each switch
 };
 
-// None: not all hosts can be reached from that root.
+// Returns nothing if not all hosts can be reached from that root.
 std::optional<Shape> shape_below(const Fabric& fabric, const std::vector<const FabricHost*>& hosts,
                                  int root, const Paths& paths) {
   const size_t count = fabric.switches.size();
@@ -79,7 +80,8 @@ std::optional<Shape> shape_below(const Fabric& fabric, const std::vector<const F
   return shape;
 }
 
-// The first switch from this one down that does more than pass on what one switch below sends.
+// Returns the first switch from this one down that does more than pass on what one switch below
+// sends.
 int first_that_adds(const Shape& shape, int number) {
   for (;;) {
     const auto& below = shape.switches[static_cast<size_t>(number)];
@@ -92,7 +94,7 @@ void add_node(const Shape& shape, int number, int parent, Tree& tree) {
   const auto node = tree.size();
   tree.push_back({.number = number, .parent = parent});
   const auto index = static_cast<size_t>(number);
-  std::vector<std::pair<int, TreeNode::Child>> children;  // by the lowest rank
+  std::vector<std::pair<int, TreeNode::Child>> children;  // with the lowest rank of each
   std::vector<int> ranks = shape.ranks[index];
   children.reserve(ranks.size() + shape.switches[index].size());
   for (const int rank : ranks) children.push_back({rank, {.rank = rank}});

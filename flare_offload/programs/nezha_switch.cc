@@ -55,7 +55,8 @@ Exit status: 0 ended by a signal; 1 it cannot listen, install a session, or go o
 
 Session files: )";
 
-// Half of the CPUs: the kernel has as much to do with each frame, and gets the other half.
+// Returns half of the number of CPUs, from 1 to kMost: the kernel has as much to do with each
+// frame, and gets the other half.
 int default_threads() {
   constexpr int kMost = 4;
   return std::clamp(static_cast<int>(allowed_cpus().size()) / 2, 1, kMost);
@@ -63,7 +64,7 @@ int default_threads() {
 
 struct Options {
   Address listen;
-  Address control;     // of no family: there is none
+  Address control;     // no family: there is none
   std::string secret;  // the file's name
   std::vector<std::string> sessions;
   size_t memory = size_t{128} << 20;
@@ -126,7 +127,7 @@ absl::StatusOr<std::unique_ptr<Server>> make_server(const Options& options) {
   return server;
 }
 
-// Null: the switch has no control port.
+// Returns null if the switch has no control port.
 absl::StatusOr<std::unique_ptr<Control>> make_control(const Options& options, Server* server) {
   if (options.secret.empty()) return nullptr;
   const absl::StatusOr<Secret> secret = read_secret(options.secret);
@@ -134,7 +135,7 @@ absl::StatusOr<std::unique_ptr<Control>> make_control(const Options& options, Se
   return Control::listen(options.control, *secret, server);
 }
 
-// In milliseconds, as poll() takes it.
+// Returns the time until the control port is due, in milliseconds, as poll() takes it.
 int timeout_until(const Control* control) {
   const Nanos due = control == nullptr ? std::numeric_limits<Nanos>::max() : control->next_due();
   if (due == std::numeric_limits<Nanos>::max()) return -1;

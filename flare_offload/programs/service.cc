@@ -21,7 +21,8 @@ std::string describe(const BadOption& bad) {
   return bad.needs_value ? bad.word + " needs a value" : "unknown option '" + bad.word + "'";
 }
 
-// What is behind --help on the command line is not read.
+// Prints the text and ends the program, so that what is behind --help on the command line is not
+// read.
 [[noreturn]] void answer(const std::string& text) {
   std::fputs(text.c_str(), stdout);
   std::exit(0);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What nezha-switch and nezha-manager have in common. Each serves until a signal ends it.
+// Functions that nezha-switch and nezha-manager have in common. Each program serves until a signal
+// ends it.
 #pragma once
 
 #include <functional>
@@ -18,14 +19,15 @@ namespace nezha::flare {
 void read_service_options(const char* program, const std::string& help, OptionTable table, int argc,
                           char** argv);
 
-// A number from 1 to `most`. Throws BadValue, which says what is wanted: `range` and `most`.
+// Returns the number that the text has, from 1 to `most`. Throws BadValue, which says what is
+// wanted: `range` and `most`.
 int to_number(const std::string& text, absl::string_view range, int most);
 
 // Throws UsageError with the option's name.
 net::Address to_address(absl::string_view option, const std::string& text);
 
-// A descriptor that receives SIGTERM, SIGINT and SIGUSR1, so that they interrupt nothing, not even
-// threads that start later.
+// Returns a descriptor that receives SIGTERM, SIGINT and SIGUSR1, so that they interrupt nothing,
+// not even threads that start later.
 absl::StatusOr<int> receive_signals();
 
 // Prints the line at once.

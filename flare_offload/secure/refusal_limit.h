@@ -21,7 +21,7 @@ class RefusalLimit {
   static constexpr Nanos kPeriod = 60 * kSecond;
 
   // `who` is refused at that time. If that is to be logged, returns how many refusals have not been
-  // logged since the last one that was; else nothing.
+  // logged since the last one that was. Otherwise returns nothing.
   std::optional<size_t> tell_of(const std::string& who, Nanos time) {
     if (told_.empty() || time - begin_ >= kPeriod) {
       begin_ = time;
@@ -33,12 +33,12 @@ class RefusalLimit {
   }
 
  private:
-  Nanos begin_ = 0;  // of the minute
+  Nanos begin_ = 0;  // the beginning of the minute
   std::set<std::string> told_;
   size_t untold_ = 0;
 };
 
-// What a line adds about the refusals that were not logged; "" if there were none.
+// Returns what a line adds about the refusals that were not logged, or "" if there were none.
 inline std::string and_others(size_t untold) {
   return untold == 0 ? "" : absl::StrCat(" (", untold, " more were refused since the line before)");
 }

@@ -69,7 +69,7 @@ void SecureConnection::on_events(uint32_t /*epoll_events*/) {
     const absl::Status status =
         stream_->drive([this](const std::string& message) { callbacks_.on_message(message); });
     if (!status.ok()) return close(status);
-    // Checked each time that something may have come: perhaps nothing more will.
+    // This is checked each time that something may have come: perhaps nothing more will.
     is_new = stream_->is_proven() && !std::exchange(is_ready_, true);
     if (is_new) deadline_.cancel();
     if (is_new && callbacks_.on_ready) callbacks_.on_ready();

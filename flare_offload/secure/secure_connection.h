@@ -13,24 +13,24 @@
 
 namespace nezha::flare {
 
-// All under Progress's lock.
+// All methods are called under Progress's lock.
 class SecureConnection final : EventHandler {
  public:
   struct Callbacks {
-    // The peer has shown that it has the secret. May be empty.
+    // The peer has shown that it has the secret. The function may be empty.
     std::function<void()> on_ready = {};
     std::function<void(const std::string& message)> on_message;
-    // The connection is over, or was never established. Called once. May destroy the connection;
-    // the other two may not.
+    // The connection is over, or was never established. The function is called once. It may destroy
+    // the connection; the other two may not.
     std::function<void(const absl::Status& why)> on_closed;
   };
 
   using Service = SecureStream::Service;
 
-  // A `service`'s end of a connection that it accepted.
+  // Makes a `service`'s end of a connection that the service accepted.
   SecureConnection(Progress& progress, net::Socket accepted, Service service, const Secret& secret,
                    Callbacks callbacks);
-  // Connects `socket`, which may be bound, to a `service`. `name`: see SecureStream::over.
+  // Connects `socket`, which may be bound, to a `service`. SecureStream::over explains `name`.
   SecureConnection(Progress& progress, net::Socket socket, const net::Address& to, Service service,
                    const Secret& secret, std::string name, Callbacks callbacks);
   ~SecureConnection() override;
@@ -40,7 +40,8 @@ class SecureConnection final : EventHandler {
   // Queues a message, which goes once the handshake is over. Does nothing once the connection is
   // closed.
   void send(const std::string& message);
-  // Writes what can be written of the queue now: before the connection is destroyed.
+  // Writes what can be written of the queue now. Callers call this before they destroy the
+  // connection.
   void flush();
 
  private:
@@ -50,7 +51,7 @@ class SecureConnection final : EventHandler {
   void on_events(uint32_t epoll_events) override;
   void close(const absl::Status& why);
 
-  // How long the peer has to show that it has the secret.
+  // The time that the peer has to show that it has the secret.
   static constexpr Nanos kProofTime = 5 * kSecond;
 
   Progress& progress_;

@@ -24,17 +24,17 @@ constexpr size_t kLengthSize = sizeof(uint32_t);
 // The most bytes that may wait to be sent: a peer that reads nothing is given up.
 constexpr size_t kMaxQueued = 8 * SecureStream::kMaxMessage;
 
-// The key's identity, which both ends' proofs that they have the key cover, too.
+// Returns the key's identity, which both ends' proofs that they have the key cover, too.
 std::string identity_of(SecureStream::Service service) {
   const bool is_manager = service == SecureStream::Service::kManager;
   return absl::StrCat(is_manager ? "nezha-manager" : "nezha-switch", " ", kVersion);
 }
 
-constexpr char kNamed = ':';  // before what a client calls itself
+constexpr char kNamed = ':';  // comes before what a client calls itself
 constexpr size_t kMaxName = 100;
 
-// For logs: anybody may have sent the text, so characters that move a terminal's cursor are
-// replaced.
+// Returns the text for logs. Anybody may have sent it, so characters that move a terminal's cursor
+// are replaced.
 std::string printable(absl::string_view text) {
   std::string out(text.substr(0, kMaxName));
   std::replace_if(
@@ -71,7 +71,7 @@ unsigned SecureStream::give_server_key(ssl_st* tls, const char* identity, unsign
   return static_cast<unsigned>(self.secret_.size());
 }
 
-// Null if OpenSSL does not support what is needed.
+// Returns null if OpenSSL does not support what is needed.
 SSL_CTX* SecureStream::make_context(Role role) {
   const bool is_server = role == Role::kServer;
   std::unique_ptr<SSL_CTX, FreeContext> context(

@@ -22,17 +22,17 @@ struct ssl_st;
 
 namespace nezha::flare {
 
-// 256 bits.
+// A secret of 256 bits.
 using Secret = std::array<unsigned char, 32>;
 
-// The secret in a file: all of its contents but white space at the ends, at least 16 bytes. An
-// error names the file and does not repeat its contents.
+// Returns the secret in a file: all of its contents but white space at the ends, at least 16 bytes.
+// An error names the file and does not repeat its contents.
 absl::StatusOr<Secret> read_secret(const std::string& path);
 
-// A socket that listens at the address. An error names it.
+// Returns a socket that listens at the address. An error names it.
 absl::StatusOr<net::Socket> listen_at(const net::Address& address);
 
-// Not thread-safe. Never blocks.
+// The class is not thread-safe. Its methods never block.
 class SecureStream {
  public:
   enum class Role { kClient, kServer };
@@ -42,9 +42,9 @@ class SecureStream {
   enum class Service { kManager, kSwitch };
   static constexpr size_t kMaxMessage = 1 << 20;  // bytes
 
-  // Over a non-blocking socket that is connected or connecting. `name` is what a client calls
-  // itself, sent unencrypted and without proof, so that a server that refuses the client can name
-  // it.
+  // Makes a stream over a non-blocking socket that is connected or connecting. `name` is what a
+  // client calls itself. It is sent unencrypted and without proof, so that a server that refuses
+  // the client can name it.
   static absl::StatusOr<std::unique_ptr<SecureStream>> over(net::Socket socket, Role role,
                                                             Service service, const Secret& secret,
                                                             std::string name = "");
@@ -53,17 +53,17 @@ class SecureStream {
   SecureStream& operator=(const SecureStream&) = delete;
 
   int fd() const { return socket_.fd(); }
-  // Whether to call drive() also when the socket is writable, not only when it is readable.
+  // Returns whether to call drive() also when the socket is writable, not only when it is readable.
   bool wants_to_write() const { return !to_send_.empty(); }
-  // Whether the peer has shown that it has the secret.
+  // Returns whether the peer has shown that it has the secret.
   bool is_proven() const;
 
   // Queues a message, at most kMaxMessage bytes; drive() sends it.
   void send(absl::string_view message);
   // Does what can be done without blocking, and passes complete messages to `handle`, which may
-  // send. kUnavailable: the connection is over. kUnauthenticated: the peer has another secret or
-  // version, or another protocol; the error says which, as far as this end can see, and what the
-  // peer calls itself.
+  // send. Returns kUnavailable if the connection is over. Returns kUnauthenticated if the peer has
+  // another secret or version, or another protocol; the error says which, as far as this end can
+  // see, and what the peer calls itself.
   absl::Status drive(absl::FunctionRef<void(const std::string& message)> handle);
 
  private:
@@ -95,9 +95,9 @@ class SecureStream {
   const std::string name_;  // a client's own
   std::string identity_;    // a server's: what the client has said of itself; empty: nothing
   std::unique_ptr<ssl_st, Free> tls_;
-  std::string plain_out_;  // not encrypted yet
-  std::string plain_in_;   // of messages that are not complete
-  std::string to_send_;    // encrypted
+  std::string plain_out_;  // text that is not encrypted yet
+  std::string plain_in_;   // bytes of messages that are not complete
+  std::string to_send_;    // encrypted bytes
   bool is_closed_ = false;
 };
 

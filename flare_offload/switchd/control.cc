@@ -124,7 +124,7 @@ bool Control::serve(Manager& manager) {
   bool is_new = false;
   do {
     status = stream.drive(handle);
-    // Checked each time that something may have come: perhaps nothing more will.
+    // This is checked each time that something may have come: perhaps nothing more will.
     is_new = status.ok() && stream.is_proven() && !std::exchange(manager.is_greeted, true);
     if (is_new) greet(manager);
   } while (is_new);  // sends the greeting
@@ -133,7 +133,7 @@ bool Control::serve(Manager& manager) {
 }
 
 void Control::tell_of_refusal(const Manager& manager, const absl::Status& why) {
-  // Limited by host, and not by the reason, which has the name that the client gives itself.
+  // The limit is by host, and not by the reason, which has the name that the client gives itself.
   const auto untold = refusals_.tell_of(manager.host, now());
   if (!untold) return;
   log().warn(

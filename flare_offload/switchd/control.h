@@ -22,7 +22,7 @@
 
 namespace nezha::flare {
 
-// Not thread-safe. Never blocks.
+// The class is not thread-safe. Its methods never block.
 class Control {
  public:
   // The server outlives this.
@@ -32,14 +32,14 @@ class Control {
   // Adds the descriptors to wait for; handle() serves them.
   void add_to(std::vector<pollfd>& awaited) const;
   void handle();
-  // The latest time for the next handle(), whatever comes.
+  // Returns the latest time for the next handle(), whatever comes.
   Nanos next_due() const;
 
  private:
   struct Manager {
     std::unique_ptr<SecureStream> stream;
     std::string host;  // its address
-    Nanos heard = 0;   // when a message came last; at first, when it was accepted
+    Nanos heard = 0;   // the time when a message came last; at first, when it was accepted
     bool is_greeted = false;
   };
   static constexpr size_t kMaxManagers = 16;
@@ -47,19 +47,19 @@ class Control {
   // kMaxUnproven connections may be in that state.
   static constexpr Nanos kProofTime = 5 * kSecond;
   static constexpr size_t kMaxUnproven = 64;
-  // How long nobody is accepted when the process has no descriptors left.
+  // The pause in accepting connections when the process has no descriptors left.
   static constexpr Nanos kPause = 200 * kMillisecond;
 
   Control(net::Socket listener, const Secret& secret, Server* server)
       : listener_(std::move(listener)), secret_(secret), server_(server) {}
 
   void accept_some();
-  size_t greeted() const;  // how many
-  // Drops a connection that has not shown the secret. False: there is none.
+  size_t greeted() const;  // returns how many
+  // Drops a connection that has not shown the secret. Returns false if there is none.
   bool drop_unproven();
   void drop_silent_managers();
-  void greet(Manager& manager);  // with what the switch has
-  bool serve(Manager& manager);  // false: it is gone
+  void greet(Manager& manager);  // sends what the switch has
+  bool serve(Manager& manager);  // returns false if it is to be dropped
   void tell_of_refusal(const Manager& manager, const absl::Status& why);
   void on_message(SecureStream& to, const std::string& text);
   void install(SecureStream& to, const message::Install& install);
@@ -70,9 +70,9 @@ class Control {
   Secret secret_;
   Server* const server_;
   RefusalLimit refusals_;
-  Nanos resumes_ = 0;                 // when accepting resumes
-  std::vector<Manager> managers_;     // in the order in which they came
-  std::map<uint32_t, Nanos> leases_;  // when the session's lease ends
+  Nanos resumes_ = 0;                 // the time when accepting resumes
+  std::vector<Manager> managers_;     // managers in the order in which they came
+  std::map<uint32_t, Nanos> leases_;  // the time when each session's lease ends
 };
 
 }  // namespace nezha::flare

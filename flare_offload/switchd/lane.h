@@ -22,17 +22,18 @@ namespace nezha::flare {
 
 struct LaneCounters {
   uint64_t malformed = 0;
-  uint64_t unknown = 0;          // of no session here
-  uint64_t handed_over = 0;      // to other lanes, as they came in one train with this one's
-  uint64_t not_handed_over = 0;  // dropped: too many waited there
+  uint64_t unknown = 0;          // frames of no session here
+  uint64_t handed_over = 0;      // frames for other lanes, which came in one train with this one's
+  uint64_t not_handed_over = 0;  // frames that were dropped, because too many waited there
 
   LaneCounters& operator+=(const LaneCounters& other);
 };
 
-// Not thread-safe.
+// The class is not thread-safe.
 class Lane {
  public:
-  // Gives a datagram to the lane that it belongs to. False: it has been dropped.
+  // A function that gives a datagram to the lane that it belongs to. It returns false if the
+  // datagram was dropped.
   using HandOver = absl::FunctionRef<bool(size_t lane, absl::Span<const std::byte> datagram,
                                           const Address& from)>;
 
@@ -40,7 +41,7 @@ class Lane {
   static absl::StatusOr<std::vector<UdpPort>> open_ports(const Address& address, size_t count);
   static size_t lane_of(uint32_t session, size_t count);
 
-  // `index`: among `count` lanes.
+  // `index` is the lane's place among `count` lanes.
   Lane(UdpPort port, size_t index, size_t count)
       : port_(std::move(port)), index_(index), count_(count) {}
   Lane(const Lane&) = delete;
@@ -48,10 +49,11 @@ class Lane {
 
   UdpPort& port() { return port_; }
   void add(uint32_t number, std::unique_ptr<Session> session);
-  // Null: there is none of that number.
+  // Takes out the session, or returns null if there is none of that number.
   std::unique_ptr<Session> take(uint32_t number);
 
-  // Handles some of the frames that have come, or hands them over to their lanes. Returns how many.
+  // Handles some of the frames that have come, or hands them over to their lanes. Returns how many
+  // datagrams it received.
   size_t receive(HandOver hand_over);
   // Handles what another lane has handed over; flush() sends the replies.
   void handle(absl::Span<const std::byte> datagram, const Address& from);
@@ -59,7 +61,7 @@ class Lane {
 
   const LaneCounters& counters() const { return counters_; }
   const UdpCounters& port_counters() const { return port_.counters(); }
-  // Each session's number, and its counters as JSON.
+  // Returns each session's number, and its counters as JSON.
   std::vector<std::pair<uint32_t, std::string>> statistics() const;
 
  private:

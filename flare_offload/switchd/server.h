@@ -14,11 +14,13 @@
 
 namespace nezha::flare {
 
-// Used by one thread, which is none of the workers'. Blocks only while a worker waits for a core.
+// A server is used by one thread, which is none of the workers'. It blocks only while a worker
+// waits for a core.
 class Server {
  public:
-  // `memory`: bytes that all sessions' slots may take together. `threads`: 1 to kMaxThreads. Where
-  // the kernel cannot distribute frames among several threads there is one, and the log says so.
+  // `memory` is the bytes that all sessions' slots may take together. `threads` is from 1 to
+  // kMaxThreads. Where the kernel cannot distribute frames among several threads there is one, and
+  // the log says so.
   static absl::StatusOr<std::unique_ptr<Server>> listen(const Address& address, size_t memory,
                                                         int threads);
   static constexpr int kMaxThreads = 64;
@@ -27,19 +29,19 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // kAlreadyExists if there is such a session, kResourceExhausted if the memory that is left is not
-  // enough, and Session::install's errors. All name the session.
+  // Returns kAlreadyExists if there is such a session, kResourceExhausted if the memory that is
+  // left is not enough, and Session::install's errors. All errors name the session.
   absl::Status install(const SessionSpec& spec);
   // Does nothing if there is no such session.
   void remove(uint32_t session);
-  size_t memory() const { return memory_; }  // as it was given
-  absl::StatusOr<Address> address() const;   // where it listens
+  size_t memory() const { return memory_; }  // the memory that listen() was given
+  absl::StatusOr<Address> address() const;   // the address where it listens
 
   // Becomes readable when a thread has ended early; failure() says why.
   int failure_fd() const { return failed_.fd(); }
   absl::Status failure();
 
-  // A line of JSON; kStatisticsFormat explains it.
+  // Returns a line of JSON, which kStatisticsFormat explains.
   std::string statistics();
 
  private:

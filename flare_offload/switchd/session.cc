@@ -27,7 +27,7 @@ absl::Status check_path(const SessionSpec& spec, const UdpPort& port, const Addr
                                                  ", whose MTU of ", *mtu, " allows ", most));
 }
 
-// The addresses that results are sent to. The group's stands for all of its members.
+// Returns the addresses that results are sent to. The group's stands for all of its members.
 std::vector<Address> receivers_of_results(const SessionSpec& spec) {
   if (!spec.group) return spec.children;
   std::vector<Address> receivers = {*spec.group};

@@ -20,19 +20,19 @@ struct SessionCounts {
   uint64_t received_bytes = 0;
   uint64_t sent = 0;  // frames, one for each receiver; a group is one
   uint64_t sent_bytes = 0;
-  uint64_t outdated = 0;   // of other generations
-  uint64_t strangers = 0;  // from no child's or parent's address
-  uint64_t forged = 0;     // with a wrong tag
+  uint64_t outdated = 0;   // frames of other generations
+  uint64_t strangers = 0;  // frames from no child's or parent's address
+  uint64_t forged = 0;     // frames with a wrong tag
 };
 
-// Not thread-safe.
+// The class is not thread-safe.
 class Session final : private Outlet {
  public:
   // The port outlives this. An error says which child or parent cannot be reached or is of another
   // address family than the port, or that the payload does not fit the path.
   static absl::StatusOr<std::unique_ptr<Session>> install(const SessionSpec& spec, UdpPort* port);
 
-  // A datagram that names this session, and what decode() made of it.
+  // Takes a datagram that names this session. `frame` is what decode() made of it.
   void receive(absl::Span<const std::byte> datagram, const Frame& frame, const Address& from);
 
   size_t memory() const { return SlotTable::memory_of(spec_.table); }  // bytes of its slots

@@ -90,7 +90,7 @@ absl::Status read_parent(const Words& words, SessionSpec& spec) {
   return absl::OkStatus();
 }
 
-// What a line may begin with.
+// A word that a line may begin with.
 struct Keyword {
   absl::string_view name;
   size_t values;

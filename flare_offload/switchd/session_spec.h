@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a switch is told to install a session: by a text of lines, which a file for nezha-switch
-// holds, and which is the body of a message that installs a session. kSessionFormat explains it.
+// Describes the session that a switch is to install, as a text of lines. A file for nezha-switch
+// holds this text, and so does a message that installs a session. kSessionFormat explains it.
 #pragma once
 
 #include <cstdint>

@@ -20,7 +20,7 @@
 namespace nezha::flare {
 
 // Once the worker's thread runs, it alone uses the lane. Any other thread may call the other
-// methods. The thread takes no lock while it has no mail.
+// methods. The thread takes no lock while no messages wait for it.
 class Worker {
  public:
   // `all` has the workers of the lane's switch in the lanes' order, this one included, from before
@@ -36,16 +36,17 @@ class Worker {
   void stop();
 
   // Has the worker call `function` between two batches of frames, and returns when that is done: at
-  // once, but for the time that the worker waits for a core. Not done if the thread fails. To be
-  // called between start() and stop().
+  // once, but for the time that the worker waits for a core. The worker does not call it if the
+  // thread fails. Callers call this between start() and stop().
   void call(absl::FunctionRef<void(Lane&)> function);
-  // Has the worker handle a copy of the datagram soon. False: it is dropped, because too many wait.
+  // Has the worker handle a copy of the datagram soon. Returns false if the datagram is dropped
+  // because too many messages wait.
   bool post(absl::Span<const std::byte> datagram, const Address& from);
 
-  // Why the thread has ended before stop(); OK if it has not.
+  // Returns why the thread ended before stop(), or OK if it has not.
   absl::Status failure();
 
-  // The lane's port, which stays the same.
+  // Returns the lane's port, which stays the same.
   UdpPort& port() { return lane_.port(); }
 
  private:
@@ -57,13 +58,14 @@ class Worker {
     absl::FunctionRef<void(Lane&)> function;
     bool is_done = false;
   };
-  // Room for some trains from several other lanes, until the thread gets a core.
+  // The most messages that wait: room for some trains from several other lanes, until the thread
+  // gets a core.
   static constexpr size_t kMostLetters = 1024;
 
   void run();
   void fail(const absl::Status& why);
-  bool take_mail();  // and handles it; false: the thread is to end
-  void ring();       // under the lock
+  bool take_mail();  // handles the messages; returns false if the thread is to end
+  void ring();       // called under the lock
 
   Lane lane_;
   std::vector<std::unique_ptr<Worker>>& all_;

@@ -44,7 +44,7 @@ void forbid_fragments(int fd, int family) {
   }
 }
 
-// `shared_by`: the option by which other sockets may be at the address, too; 0: none may.
+// `shared_by` is the option by which other sockets may be at the address, too, or 0 if none may.
 absl::StatusOr<net::Socket> bound_socket(const Address& address, int shared_by,
                                          const std::string& interface = "") {
   constexpr int kOn = 1;
@@ -69,7 +69,7 @@ absl::StatusOr<net::Socket> bound_socket(const Address& address, int shared_by,
   return socket;
 }
 
-// The index of the interface that has the address; 0: no single one has it.
+// Returns the index of the interface that has the address, or 0 if no single one has it.
 absl::StatusOr<unsigned> interface_of(const Address& address) {
   auto netlink = net::Netlink::open();
   if (!netlink.ok()) return netlink.status();
@@ -101,7 +101,7 @@ absl::Status choose_by_byte(int fd, size_t count, size_t place) {
                    strerror(errno), ")"));
 }
 
-// The size of a received train's datagrams; 0 if it is but one.
+// Returns the size of a received train's datagrams, or 0 if it is but one.
 size_t segment_size(msghdr& header) {
   for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr;
        control = CMSG_NXTHDR(&header, control)) {
@@ -265,7 +265,7 @@ size_t UdpPort::hand_out(
   const size_t size = segment == 0 ? std::max<size_t>(bytes.size(), 1) : segment;
   size_t count = 0;
   size_t offset = 0;
-  do {  // once for an empty datagram, too
+  do {  // runs once for an empty datagram, too
     const absl::Span<const std::byte> datagram = bytes.subspan(offset, size);
     if (datagram.size() <= datagram_) handle(datagram, senders_[train]);
     ++count;

@@ -33,48 +33,49 @@ struct UdpCounters {
   uint64_t received_bytes = 0;
   uint64_t sent = 0;
   uint64_t sent_bytes = 0;
-  uint64_t not_sent = 0;  // dropped, for want of room or of a route
+  uint64_t not_sent = 0;  // datagrams dropped for want of room or of a route
   std::array<uint64_t, kSizes> batches{};
 
   UdpCounters& operator+=(const UdpCounters& other);
 };
 
-// Not thread-safe. Never blocks: datagrams that the kernel has no room for are dropped and counted,
-// as a network drops them.
+// The class is not thread-safe. Its methods never block: datagrams that the kernel has no room for
+// are dropped and counted, as a network drops them.
 class UdpPort {
  public:
-  // Bound to `address`, for datagrams of at most `datagram` bytes.
+  // Opens a port that is bound to `address`, for datagrams of at most `datagram` bytes.
   static absl::StatusOr<UdpPort> open(const Address& address, size_t datagram);
-  // The same, but bound to the interface, too, and at one of the ports, whatever port `address`
-  // has.
+  // Opens such a port that is also bound to the interface, at one of `ports`, whatever port
+  // `address` has.
   static absl::StatusOr<UdpPort> open_on(const std::string& interface, const Address& address,
                                          const PortRange& ports, size_t datagram);
   // Joins the multicast group on the interface and receives what is sent to it. Other sockets on
   // this host may be members, too, and each receives all.
   static absl::StatusOr<UdpPort> join(const Address& group, const std::string& interface,
                                       size_t datagram);
-  // `count` ports, 1 to 256, all bound to `address`, each for a thread of its own. The kernel gives
-  // a datagram to port b mod `count`, where b is its byte at `place`, and a train to the port of
-  // its first datagram. Datagrams that come before this returns may go to other ports.
-  // kUnimplemented: the kernel does not do that.
+  // Opens `count` ports, 1 to 256, all bound to `address`, each for a thread of its own. The kernel
+  // gives a datagram to port b mod `count`, where b is its byte at `place`, and a train to the port
+  // of its first datagram. Datagrams that come before this returns may go to other ports. Returns
+  // kUnimplemented if the kernel does not do that.
   static absl::StatusOr<std::vector<UdpPort>> open_many(const Address& address, size_t datagram,
                                                         size_t count, size_t place);
 
   int fd() const { return socket_.fd(); }
-  int family() const { return family_; }  // of the addresses that it reaches
+  int family() const { return family_; }  // the family of the addresses that it reaches
 
   // Has multicast go by the interface of the port's address, or by routes if no single interface
   // has that address.
   absl::Status reach_groups() const;
 
-  // Calls `handle` with each datagram of a batch and its sender, and returns how many there were.
-  // Leaves out datagrams longer than the port's limit, but counts them. 0: there is nothing to
-  // receive.
+  // Calls `handle` with each datagram of a batch and its sender, and returns how many there were,
+  // or 0 if there is nothing to receive. Leaves out datagrams longer than the port's limit, but
+  // counts them.
   size_t receive(absl::FunctionRef<void(absl::Span<const std::byte>, const Address&)> handle);
 
-  // The memory for the next datagram, to be written before send() is called with its size.
+  // Returns the memory for the next datagram. Callers write the datagram there, and then call
+  // send() with its size.
   std::byte* buffer();
-  // Queues that datagram, to each of the receivers.
+  // Queues that datagram for each of the receivers.
   void send(size_t size, absl::Span<const Address> to);
   // Sends what is queued.
   void flush();
@@ -82,9 +83,10 @@ class UdpPort {
   const UdpCounters& counters() const { return counters_; }
 
  private:
-  // Enough to hide the cost of a system call, few enough to stay in the cache.
+  // The batches are large enough to hide the cost of a system call, and small enough to stay in the
+  // cache.
   static constexpr size_t kBatch = 64;           // datagrams to send
-  static constexpr size_t kTrains = 16;          // to receive
+  static constexpr size_t kTrains = 16;          // trains to receive
   static constexpr size_t kMaxTrain = 65535;     // bytes
   static constexpr size_t kTrainToSend = 32000;  // bytes; longer ones fill queues in one go
 
@@ -95,7 +97,7 @@ class UdpPort {
   };
   struct Message {
     Receiver* to;
-    size_t first;  // of its datagrams
+    size_t first;  // the first of the receiver's datagrams
     size_t count;
   };
   struct alignas(cmsghdr) Control {
@@ -125,7 +127,7 @@ class UdpPort {
   std::vector<mmsghdr> in_headers_;
 
   std::vector<std::byte> out_;  // kBatch datagrams
-  size_t queued_ = 0;           // of them
+  size_t queued_ = 0;           // datagrams of out_ that are queued
   bool couples_ = true;         // the kernel and the device take trains to send
   std::vector<std::unique_ptr<Receiver>> receivers_;
   size_t receivers_used_ = 0;
@@ -136,7 +138,7 @@ class UdpPort {
   UdpCounters counters_;
 };
 
-// The MTU of the route to an address. An error names the address.
+// Returns the MTU of the route to an address. An error names the address.
 absl::StatusOr<size_t> path_mtu(const Address& to, const std::string& interface = "");
 
 }  // namespace nezha::flare

@@ -19,7 +19,8 @@ constexpr size_t kHalf = kKeySize / 2;
 constexpr size_t kBlock = 16;  // bytes of an AES block
 constexpr unsigned char kNonce[12] = {};
 
-// For calls that fail only without memory, or where OpenSSL's configuration forbids AES-128.
+// Throws unless a call of OpenSSL has succeeded. Such calls fail only without memory, or where
+// OpenSSL's configuration forbids AES-128.
 void require(bool done) {
   if (!done) throw std::runtime_error("OpenSSL cannot compute AES-128's GMAC");
 }
@@ -29,7 +30,7 @@ void encrypt(EVP_CIPHER_CTX* cipher, const unsigned char in[kBlock], unsigned ch
   require(EVP_EncryptUpdate(cipher, out, &written, in, kBlock) == 1);
 }
 
-// The block cipher that GCM calls. Nothing may be thrown through C.
+// Encrypts a block; GCM calls this as its block cipher. Nothing may be thrown through C.
 void encrypt_for_gcm(const unsigned char in[kBlock], unsigned char out[kBlock],
                      const void* key) noexcept {
   encrypt(static_cast<EVP_CIPHER_CTX*>(const_cast<void*>(key)), in, out);

@@ -26,7 +26,8 @@ uint8_t types_of(const BlockId& block) {
   return halves(static_cast<uint8_t>(block.type), static_cast<uint8_t>(block.operation));
 }
 
-// Reads the type and operation from that byte. False: there are no such, or no switch reduces them.
+// Reads the type and operation from that byte. Returns false if there are no such, or if no switch
+// reduces them.
 bool read_types(uint8_t types, BlockId& block) {
   block.type = static_cast<DataType>(types >> 4);
   block.operation = static_cast<ReduceOperation>(types & 15);

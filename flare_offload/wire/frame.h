@@ -64,20 +64,20 @@
 
 namespace nezha::flare {
 
-// Raised with any change to the frames, to the messages (wire/messages.h) or to their meaning.
-// Hosts and managers of another version find out when they connect to the manager or to a switch
-// (secure_stream.h).
+// The version is raised with any change to the frames, to the messages (wire/messages.h) or to
+// their meaning. Hosts and managers of another version find out when they connect to the manager or
+// to a switch (secure_stream.h).
 constexpr uint8_t kVersion = 4;
 constexpr size_t kHeaderSize = 32;
 constexpr size_t kSessionOffset = 4;
 
 // Limits on what a peer may make this process believe.
-constexpr int kMaxChildren = 64;      // of one switch in one session
+constexpr int kMaxChildren = 64;      // the most children of one switch in one session
 constexpr size_t kMaxPayload = 8936;  // bytes: what payload_for(9000, false) is
 constexpr size_t kMaxDatagram = kHeaderSize + kMaxPayload;
 
-// The most bytes of elements that a datagram carries unfragmented over a path of that MTU: whole
-// elements of every type, at most kMaxPayload; 0 if there is no room for any.
+// Returns the most bytes of elements that a datagram carries unfragmented over a path of that MTU:
+// whole elements of every type, at most kMaxPayload. Returns 0 if there is no room for any.
 size_t payload_for(size_t mtu, bool ipv6);
 
 enum class FrameType : uint8_t {
@@ -88,7 +88,7 @@ enum class FrameType : uint8_t {
   kLost = 5,
 };
 
-// What contributions must agree on to be combined, besides their length.
+// The properties that contributions must agree on to be combined, besides their length.
 struct BlockId {
   uint32_t seq = 0;
   uint32_t operation_id = 0;
@@ -102,7 +102,7 @@ struct FrameHeader {
   FrameType type = FrameType::kContribution;
   uint8_t child = 0;
   bool is_numbered = false;
-  bool is_down = false;  // from a switch to its children
+  bool is_down = false;  // the frame goes from a switch to its children
   uint16_t number = 0;
   uint16_t generation = 0;
   uint32_t session = 0;
@@ -134,9 +134,10 @@ struct RankRange {
   friend bool operator==(const RankRange&, const RankRange&) = default;
 };
 
-// The payload of kPending: at most kMaxChildren ranges.
+// Returns the payload of kPending, for at most kMaxChildren ranges.
 std::vector<std::byte> encode_ranges(absl::Span<const RankRange> ranges);
-std::vector<RankRange> decode_ranges(absl::Span<const std::byte> payload);  // that decode() passed
+// Takes a payload that decode() passed.
+std::vector<RankRange> decode_ranges(absl::Span<const std::byte> payload);
 
 // The payload of kMismatch.
 struct Mismatch {
@@ -149,7 +150,8 @@ struct Mismatch {
   friend bool operator==(const Mismatch&, const Mismatch&) = default;
 };
 std::vector<std::byte> encode_mismatch(const Mismatch& mismatch);
-Mismatch decode_mismatch(const Frame& frame);  // that decode() passed
+// Takes a frame that decode() passed.
+Mismatch decode_mismatch(const Frame& frame);
 
 // Numbers of frames, consecutive modulo 2^16.
 struct NumberRange {
@@ -159,8 +161,9 @@ struct NumberRange {
   friend bool operator==(const NumberRange&, const NumberRange&) = default;
 };
 
-// The payload of kLost.
+// Returns the payload of kLost.
 std::vector<std::byte> encode_lost(const NumberRange& numbers);
-NumberRange decode_lost(absl::Span<const std::byte> payload);  // that decode() passed
+// Takes a payload that decode() passed.
+NumberRange decode_lost(absl::Span<const std::byte> payload);
 
 }  // namespace nezha::flare

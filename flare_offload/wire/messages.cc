@@ -27,7 +27,7 @@ std::string with(absl::string_view word, const std::vector<uint32_t>& sessions) 
   return absl::StrCat(word, sessions.empty() ? "" : " ", absl::StrJoin(sessions, " "));
 }
 
-// The reason on a single line, as a message requires.
+// Returns the reason on a single line, as a message requires.
 std::string flat(absl::string_view reason) {
   std::string text(reason.substr(0, kMaxReason));
   std::replace(text.begin(), text.end(), '\n', ' ');
@@ -126,7 +126,7 @@ class Words {
     while (is_good_ && !text_.empty()) number(value.emplace_back(), 0, UINT32_MAX);
   }
   void reason(std::string& value) { value = std::string(rest().substr(0, kMaxReason)); }
-  // Whether everything was valid and nothing is left.
+  // Returns whether everything was valid and nothing is left.
   bool is_over() const { return is_good_ && text_.empty(); }
 
  private:

@@ -54,7 +54,7 @@ struct Request {
   friend auto operator<=>(const Request&, const Request&) = default;
 };
 
-// "job 1a2b3c4d", "job 1a2b3c4d (attempt 2)": for logs.
+// These return "job 1a2b3c4d" and "job 1a2b3c4d (attempt 2)", for logs.
 std::string job_of(const Request& request);
 std::string name_of(const Request& request);
 
@@ -92,7 +92,7 @@ struct Granted {
   uint32_t window = 0;
   uint32_t payload = 0;
   Nanos lease = 0;
-  std::optional<Address> group = {};  // to which the switch sends results
+  std::optional<Address> group = {};  // the group to which the switch sends results
 };
 struct Rejected {
   Request request;

@@ -13,7 +13,7 @@ namespace nezha::interop {
 
 class Acquaintances final : public Directory {
  public:
-  // Returns the record that this rank has published; nothing before it has joined.
+  // Returns the record that this rank has published, or nothing before it has joined.
   std::optional<Record> own() const;
   // Adds the record of a rank. May be called again with more of the rank's rails.
   void meet(int rank, const Record& record);

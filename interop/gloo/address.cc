@@ -13,7 +13,7 @@ constexpr absl::string_view kNoInterface = "-";
 constexpr absl::string_view kMore = "+";
 constexpr size_t kBytes = ::gloo::transport::Address::kMaxByteSize;
 
-// FNV-1a, which suffices to notice settings that differ by mistake.
+// Returns the FNV-1a of the text, which suffices to notice settings that differ by mistake.
 std::string checksum(absl::string_view text) {
   uint32_t sum = 2166136261;
   for (const char each : text) sum = (sum ^ static_cast<unsigned char>(each)) * 16777619;

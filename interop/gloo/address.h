@@ -15,16 +15,16 @@
 
 namespace nezha::interop {
 
-// As text, padded with spaces: "nezha1 PROCESS SETTINGS", where SETTINGS is a checksum, then "RAIL
-// INTERFACE ADDRESS" for each rail (the interface is "-" if the user named it), then "+" if there
-// was no room for all rails.
+// An address is a text, padded with spaces: "nezha1 PROCESS SETTINGS", where SETTINGS is a
+// checksum, then "RAIL INTERFACE ADDRESS" for each rail (the interface is "-" if the user named
+// it), then "+" if there was no room for all rails.
 //
 // Gloo's rendezvous needs addresses of one length, and its ContextFactory takes 192 bytes at most.
 // Once ranks are connected they send each other their complete records; see Member.
 class Address final : public ::gloo::transport::Address {
  public:
-  // Returns the address of a rank with this record. ResourceExhausted if there is no room for even
-  // one rail.
+  // Returns the address of a rank with this record. Returns ResourceExhausted if there is no room
+  // for even one rail.
   static absl::StatusOr<Address> of(const Record& record);
   // Parses a peer's address, which is not trusted. The error text calls it "its address".
   static absl::StatusOr<Address> parse(const std::vector<char>& bytes);
@@ -33,7 +33,7 @@ class Address final : public ::gloo::transport::Address {
   std::vector<char> bytes() const override;
 
   const UniqueId& process() const { return record_.process; }
-  // The process and the rails in this address. Nothing else is set.
+  // Returns the process and the rails in this address. Nothing else is set.
   const Record& record() const { return record_; }
   // Returns whether both ranks have the same settings.
   bool agrees_with(const Address& other) const { return settings_ == other.settings_; }

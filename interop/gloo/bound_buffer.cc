@@ -51,7 +51,7 @@ void BoundBuffer::waitSend() {
 void BoundBuffer::wait(End end) {
   GLOO_ENFORCE(end == end_, "a buffer at one end of a pair only sends, at the other only receives");
   std::chrono::milliseconds timeout = timeout_();
-  // For a wait of a bound buffer a timeout of 0 means no limit in Gloo.
+  // A timeout of 0 means no limit in Gloo for a wait of a bound buffer.
   if (timeout == ::gloo::kNoTimeout) timeout = std::chrono::milliseconds::max();
   member_->wait(*completions_, timeout);
 }

@@ -13,8 +13,8 @@ namespace nezha::interop {
 namespace {
 
 constexpr size_t kTransfersDescribed = 4;  // transfers, in an error
-// Bytes. As in nezha's own operations, the waiter for a shorter transfer is keen: such a message
-// takes one rail and comes in one piece.
+// The bytes below which the waiter for a transfer is keen, as in nezha's own operations: such a
+// message takes one rail and comes in one piece.
 constexpr size_t kKeen = 8 << 10;
 // Gloo cuts messages into transfers of a few milliseconds. By the slack of whole operations a
 // waiter would poll throughout each of them.

@@ -49,7 +49,7 @@ class Completions final {
 
   bool has_failed() const { return !failure_.ok(); }
 
-  // For errors: which ranks the transfers wait for, and why.
+  // Returns text for errors: which ranks the transfers wait for, and why.
   std::string describe() const;
 
  private:
@@ -61,11 +61,11 @@ class Completions final {
   Member& member_;
   const absl::string_view what_;
   std::vector<std::unique_ptr<Transfer>> open_;
-  std::deque<int> ranks_;  // of complete transfers that no wait has returned yet
+  std::deque<int> ranks_;  // the ranks of complete transfers that no wait has returned yet
   absl::Status failure_;
   bool is_aborted_ = false;
   std::vector<Waiter*> waiters_;
-  Arrivals moved_;  // since open_ was last empty
+  Arrivals moved_;  // the arrivals since open_ was last empty
 };
 
 }  // namespace nezha::interop

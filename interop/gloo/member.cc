@@ -25,7 +25,7 @@ namespace {
 // Gloo's slots are below this, which is 2^64 - 2^32. The tags of bound buffers, whose slots are an
 // int, are above it.
 constexpr uint64_t kEndOfSlots = ~uint64_t{0} - (uint64_t{1} << 32) + 1;
-constexpr uint64_t kStreamTag = kEndOfSlots;  // of the records that ranks send each other
+constexpr uint64_t kStreamTag = kEndOfSlots;  // the tag of the records that ranks send each other
 constexpr uint64_t bound_tag(int slot) { return kEndOfSlots + 1 + static_cast<uint32_t>(slot); }
 
 // The id on the wire of nezha's own context of the ranks; see kGlooJob.
@@ -80,7 +80,7 @@ Member::Member(int rank, int size, const std::vector<std::string>& rails)
   join(rails);
 }
 
-// Called before this rank is told who the others are, since they may connect before that.
+// This is called before this rank is told who the others are, since they may connect before that.
 void Member::join(const std::vector<std::string>& rails) {
   ContextOptions options;
   options.rank = rank_;
@@ -224,8 +224,8 @@ void Member::tell_of_missing_rails(int rank, const Record& record, size_t in_com
       names(record_), rank, names(record));
 }
 
-// The peer's complete record: it may have more rails than its address has room for, and says on
-// which host the peer runs.
+// Takes the peer's complete record: it may have more rails than its address has room for, and says
+// on which host the peer runs.
 void Member::on_message(int rank, const std::string& message) {
   const auto record = Record::decode(message);
   absl::Status status = record.status();
@@ -341,7 +341,7 @@ void Member::ask_for_next(int rank, int slot) {
   if (!status.ok()) return bound.completions->fail(status);
   const auto on_match = [this, rank, slot] {
     bound_.at({rank, slot}).is_waiting = false;
-    // Deferred, because the inbox is calling, and is about to hand out this message.
+    // This is deferred, because the inbox is calling, and is about to hand out this message.
     progress().defer([this, rank, slot] { ask_for_next(rank, slot); });
   };
   begin(std::make_unique<Receiving>(*bound.completions, std::vector<Peer*>{&source},
@@ -371,7 +371,7 @@ std::optional<int> Member::wait(Completions& completions, std::chrono::milliseco
   Entry entry(*this);
   const auto ended = completions.wait(entry.guard(), now() + to_nanos(timeout));
   if (ended.ok()) return *ended;
-  // Checked first, because the failure itself may be a DeadlineExceeded of another wait.
+  // This is checked first, because the failure itself may be a DeadlineExceeded of another wait.
   if (completions.has_failed()) raise(rank_of_, ended.status());
   const absl::Status late = absl::DeadlineExceededError(
       absl::StrCat("Timed out waiting ", timeout.count(), "ms for ", completions.what(),

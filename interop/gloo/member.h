@@ -24,7 +24,8 @@
 
 namespace nezha::interop {
 
-// Thread-safe. Buffers, pairs and the context share it, since a buffer may outlive the others.
+// The class is thread-safe. Buffers, pairs and the context share it, since a buffer may outlive the
+// others.
 //
 // As in nezha's own contexts, a failure concerns all ranks: when a rank dies, or an operation times
 // out, the transfers of every rank fail.
@@ -38,11 +39,11 @@ class Member final : JobListener {
   Member& operator=(const Member&) = delete;
 
   const Address& address() const { return *address_; }
-  // Whether waiters poll in long transfers, too (NEZHA_POLLING).
+  // Returns whether waiters poll in long transfers, too (NEZHA_POLLING).
   bool puts_latency_first() const { return puts_latency_first_; }
 
-  // nezha's own context of the same ranks, at the same endpoints. Null once this rank has left it.
-  // If the context breaks, all transfers fail, and the other way round.
+  // Returns nezha's own context of the same ranks, at the same endpoints, or null once this rank
+  // has left it. If the context breaks, all transfers fail, and the other way round.
   std::shared_ptr<Context> context();
   // Leaves that context: operations of other ranks that need this rank fail.
   void leave_collectives() noexcept;
@@ -51,8 +52,8 @@ class Member final : JobListener {
   void connect(int rank, const std::vector<char>& bytes);
   // Fails the transfers with that rank, and tells the rank.
   void close(int rank) noexcept;
-  // Whether connect() was called for that rank, and the connection has neither failed nor been
-  // closed.
+  // Returns whether connect() was called for that rank, and the connection has neither failed nor
+  // been closed.
   bool is_connected(int rank);
 
   // These begin a transfer, whose memory must stay until it is over. They throw what Gloo's own
@@ -70,7 +71,7 @@ class Member final : JobListener {
   // Returns the list of a buffer's transfers. It must be given back, which withdraws the transfers.
   std::unique_ptr<Completions> completions(absl::string_view what);
   void give_back(std::unique_ptr<Completions> completions) noexcept;
-  // Waits for the next transfer that is complete, and returns its rank; nothing if the wait is
+  // Waits for the next transfer that is complete, and returns its rank, or nothing if the wait is
   // aborted. Throws IoException if a transfer has failed, or if none is complete by the deadline.
   // In that case all pairs are closed, as in Gloo.
   std::optional<int> wait(Completions& completions, std::chrono::milliseconds timeout);
@@ -88,7 +89,7 @@ class Member final : JobListener {
     Completions* completions;
     std::byte* memory;
     size_t room;              // bytes
-    bool is_waiting = false;  // for the beginning of a message
+    bool is_waiting = false;  // it waits for the beginning of a message
   };
 
   // JobListener
@@ -121,9 +122,9 @@ class Member final : JobListener {
 
   // Under the lock:
   std::shared_ptr<Context> context_;
-  std::vector<std::unique_ptr<Peer>> peers_;             // by rank; null: this rank
-  std::vector<std::unique_ptr<MessageStream>> streams_;  // by rank; null: not connected
-  HashMap<std::pair<int, int>, Bound> bound_;            // by rank and slot
+  std::vector<std::unique_ptr<Peer>> peers_;             // indexed by rank; null: this rank
+  std::vector<std::unique_ptr<MessageStream>> streams_;  // indexed by rank; null: not connected
+  HashMap<std::pair<int, int>, Bound> bound_;            // indexed by rank and slot
   std::vector<std::unique_ptr<Transfer>> buried_;
   bool has_failed_ = false;         // fail_all() was called
   bool has_told_of_rails_ = false;  // has warned that a peer has other rails

@@ -16,7 +16,7 @@ namespace nezha::interop {
 
 class Pair final : public ::gloo::transport::Pair {
  public:
-  // The pair with that rank. `timeout` returns the context's timeout.
+  // Makes the pair with that rank. `timeout` returns the context's timeout.
   Pair(std::shared_ptr<Member> member, int rank,
        std::function<std::chrono::milliseconds()> timeout);
   ~Pair() override { member_->close(rank_); }
@@ -25,14 +25,15 @@ class Pair final : public ::gloo::transport::Pair {
 
   const ::gloo::transport::Address& address() const override { return member_->address(); }
   void connect(const std::vector<char>& bytes) override { member_->connect(rank_, bytes); }
-  // At the other ranks the pairs with this rank fail, and all collectives that need it.
+  // Makes the pairs with this rank fail at the other ranks, and all collectives that need it.
   void close() override {
     member_->close(rank_);
     member_->leave_collectives();
   }
   // Overrides a virtual function in newer versions of Gloo.
   bool isConnected() { return member_->is_connected(rank_); }
-  // Ignored: as in all of nezha a thread that waits drives, and NEZHA_POLL says how long it polls.
+  // Does nothing: as in all of nezha a thread that waits drives, and NEZHA_POLL says how long it
+  // polls.
   void setSync(bool /*enable*/, bool /*busyPoll*/) override {}
   std::unique_ptr<::gloo::transport::Buffer> createSendBuffer(int slot, void* memory,
                                                               size_t bytes) override {

@@ -34,7 +34,7 @@ class InOrder {
  private:
   std::vector<Transfer*> take_complete(uint64_t tag);
 
-  HashMap<uint64_t, absl::InlinedVector<Transfer*, 2>> queues_;  // by tag
+  HashMap<uint64_t, absl::InlinedVector<Transfer*, 2>> queues_;  // indexed by tag
 };
 
 class Peer {
@@ -44,7 +44,7 @@ class Peer {
   Peer& operator=(const Peer&) = delete;
 
   int rank() const { return rank_; }
-  // The channel to the peer. Null until the peer's address is known.
+  // The channel to the peer is null until the peer's address is known.
   void set_channel(Channel& channel) { channel_ = &channel; }
   Channel* channel() const { return channel_; }
   // Returns an error if nothing can be received from the peer any more, or not yet. Messages that
@@ -53,10 +53,10 @@ class Peer {
   // Returns an error if nothing can be sent to the peer any more, or not yet.
   absl::Status can_send() const;
 
-  // The transfers that fail when the peer does.
+  // These add and remove the transfers that fail when the peer does.
   void add(Transfer& transfer) { open_.push_back(&transfer); }
   void remove(const Transfer& transfer);
-  // The order of the sends to the peer, and of the receives from it.
+  // These return the order of the sends to the peer, and of the receives from it.
   InOrder& sends() { return sends_; }
   InOrder& receives() { return receives_; }
   // The transfer is complete. It ends together with complete ones that waited for it, or waits for

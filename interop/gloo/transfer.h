@@ -27,12 +27,12 @@ class Transfer {
 
   Completions& owner() const { return owner_; }
   uint64_t tag() const { return tag_; }
-  // Whether all bytes have been moved. The transfer ends once those before it in its order are
-  // complete, too.
+  // Returns whether all bytes have been moved. The transfer ends once those before it in its order
+  // are complete, too.
   bool is_complete() const { return is_complete_; }
   void set_complete() { is_complete_ = true; }
-  // Bytes that are still to be moved. For a receive, all that it has room for until a message
-  // comes.
+  // Returns the bytes that are still to be moved. A receive returns all that it has room for until
+  // a message comes.
   size_t left() const { return left_; }
 
   // Stops the transfer. From here on nothing touches the buffer's memory, and no Peer refers to the
@@ -41,7 +41,7 @@ class Transfer {
   // Returns whether the transfer fails now that this peer has failed. If not, it goes on with other
   // peers.
   virtual bool fails_with(Peer& peer) = 0;
-  // For errors: "to rank 2: ...".
+  // Returns text for errors: "to rank 2: ...".
   virtual std::string describe() const = 0;
 
  protected:
@@ -117,7 +117,7 @@ class Receiving final : public Transfer {
   // Posts the ticket. Returns whether the receive still waits for a message; if not, it may be
   // over.
   bool post(Claim& claim);
-  // Since when the message that the claim would get has been waiting in the inbox.
+  // Returns since when the message that the claim would get has been waiting in the inbox.
   Nanos waiting_since(const Claim& claim) const;
 
   std::vector<Claim> claims_;

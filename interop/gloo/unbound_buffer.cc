@@ -43,7 +43,7 @@ bool UnboundBuffer::waitSend(int* rank, std::chrono::milliseconds timeout) {
 }
 
 size_t UnboundBuffer::checked_length(size_t offset, size_t bytes) const {
-  if (bytes == 0) return 0;  // at any offset
+  if (bytes == 0) return 0;  // an empty range is valid at any offset
   GLOO_ENFORCE_LE(offset, size);
   if (bytes == kUnspecifiedByteCount) return size - offset;
   GLOO_ENFORCE_LE(bytes, size - offset);

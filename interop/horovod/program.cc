@@ -41,8 +41,8 @@ const std::array<std::array<Known, 4>, 11> kKnown = {
     known_of<uint64_t>(DataType::kUint64),
 };
 
-// The interfaces that Horovod is told to use. It forgets them for its process sets, whose device it
-// makes without an interface.
+// Returns the interfaces that Horovod is told to use. It forgets them for its process sets, whose
+// device it makes without an interface.
 std::vector<std::string> interfaces_of(const ::gloo::transport::tcp::attr& attributes) {
   if (!attributes.iface.empty()) return split(attributes.iface);
   const char* named = std::getenv("HOROVOD_GLOO_IFACE");

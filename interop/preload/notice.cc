@@ -27,8 +27,8 @@ int find_torch(dl_phdr_info* object, size_t /*size*/, void* found) {
   return 1;
 }
 
-// Whether the process has a PyTorch that does not use libgloo.so: Gloo's functions cannot be found
-// from its library.
+// Returns whether the process has a PyTorch that does not use libgloo.so: Gloo's functions cannot
+// be found from its library.
 bool is_torch_with_its_own_gloo() {
   std::string torch;
   if (dl_iterate_phdr(&find_torch, &torch) == 0) return false;

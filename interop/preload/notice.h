@@ -4,7 +4,7 @@
 
 namespace nezha::preload {
 
-// The program has made a device through libgloo. Thread-safe.
+// Notes that the program has made a device through libgloo. Thread-safe.
 void note_use();
 
 }  // namespace nezha::preload

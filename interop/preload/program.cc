@@ -21,8 +21,8 @@ std::optional<Reduction> recognise(const ReduceFunction& /*function*/) { return 
 
 }  // namespace nezha::takeover
 
-// For programs that load this library and look up this symbol, whose name is not mangled. `rails`
-// is a list as in NEZHA_RAILS; if it is null or empty, NEZHA_RAILS itself is used.
+// Returns the device for programs that load this library and look up this symbol, whose name is not
+// mangled. `rails` is a list as in NEZHA_RAILS; if it is null or empty, NEZHA_RAILS itself is used.
 std::shared_ptr<::gloo::transport::Device> nezha_gloo_device(const char* rails) __asm__(
     "nezha_gloo_device");
 

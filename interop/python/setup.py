@@ -18,7 +18,7 @@ into, name that folder: PKG_CONFIG_PATH=PREFIX/lib/pkgconfig"""
 
 
 def pkg_config(*options: str) -> list[str]:
-    """What pkg-config says of libnezha, as words. Ends the build if there is no answer."""
+    """Returns what pkg-config says of libnezha, as words. Ends the build if there is no answer."""
     command = [*shlex.split(os.environ.get("PKG_CONFIG", "pkg-config")), *options, "nezha"]
     try:
         return shlex.split(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
@@ -30,7 +30,7 @@ def pkg_config(*options: str) -> list[str]:
 
 
 def pybind11_folders() -> list[str]:
-    """Where pip has put pybind11's headers. Debian's pybind11-dev puts them where compilers look."""
+    """Returns where pip has put pybind11's headers. Debian's pybind11-dev puts them where compilers look."""
     try:
         import pybind11
     except ImportError:
@@ -39,7 +39,7 @@ def pybind11_folders() -> list[str]:
 
 
 [version] = pkg_config("--modversion")
-# So the package finds the library that it was built against.
+# The package then finds the library that it was built against.
 rpaths = [f"-Wl,-rpath,{os.path.realpath(word[2:])}" for word in pkg_config("--libs-only-L")]
 
 setup(

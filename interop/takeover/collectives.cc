@@ -35,9 +35,9 @@ using Buffers = std::vector<std::unique_ptr<UnboundBuffer>>;
 
 constexpr nezha::DataType kByte = nezha::DataType::kUint8;
 
-// Bytes of a rank's block. Gloo's blocks may be anywhere, and nezha's must be contiguous, so the
-// root copies them. For longer blocks Gloo's own algorithm over nezha's device, which does not
-// copy, is as fast.
+// The most bytes of a rank's block that nezha scatters. Gloo's blocks may be anywhere, and nezha's
+// must be contiguous, so the root copies them. For longer blocks Gloo's own algorithm over nezha's
+// device, which does not copy, is as fast.
 constexpr size_t kMostScattered = 16 << 10;
 
 bool have_size(const Buffers& buffers, size_t bytes) {

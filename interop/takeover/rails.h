@@ -9,7 +9,7 @@
 
 namespace nezha::takeover {
 
-// Whether NEZHA_RAILS names any.
+// Returns whether NEZHA_RAILS names any.
 inline bool environment_names_rails() {
   const char* rails = std::getenv("NEZHA_RAILS");
   return rails != nullptr && *rails != '\0';

@@ -21,7 +21,7 @@ into, name that folder: PKG_CONFIG_PATH=PREFIX/lib/pkgconfig"""
 
 
 def pkg_config(*what: str) -> list[str]:
-    """What pkg-config says of libnezha, as words. Ends the build if there is no answer."""
+    """Returns what pkg-config says of libnezha, as words. Ends the build if there is no answer."""
     command = [*shlex.split(os.environ.get("PKG_CONFIG", "pkg-config")), *what, "nezha"]
     try:
         return shlex.split(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
@@ -33,7 +33,7 @@ def pkg_config(*what: str) -> list[str]:
 
 
 def uses_shared_gloo() -> bool:
-    """Whether PyTorch's Gloo is the library libgloo.so, which nezha uses, too."""
+    """Returns whether PyTorch's Gloo is the library libgloo.so, which nezha uses, too."""
     for folder in library_paths():
         library = Path(folder) / "libtorch_cpu.so"
         if library.exists():

@@ -18,23 +18,24 @@ namespace nezha::python {
 
 namespace py = pybind11;
 
-// A whole number from `least` to `most`.
+// Returns a whole number from `least` to `most`.
 int64_t integer(py::handle object, const std::string& what, int64_t least, int64_t most);
 
-// A rank of 0 to size - 1.
+// Returns a rank of 0 to size - 1.
 int rank_of(py::handle object, const std::string& what, int size);
 
-// A length for each rank, in elements. None stands for "not given".
+// Returns a length for each rank, in elements. None stands for "not given".
 std::optional<std::vector<size_t>> counts(py::handle object, const std::string& what, int size);
 
-// Seconds or a datetime.timedelta, from 0 to a year, rounded up to milliseconds. None stands for
-// "not given".
+// Returns a duration from seconds or a datetime.timedelta, from 0 to a year, rounded up to
+// milliseconds. None stands for "not given".
 std::optional<std::chrono::milliseconds> duration(py::handle object, const std::string& what);
 
-// A duration that is a deadline: it must be more than 0.
+// Returns a duration that is a deadline: it must be more than 0.
 std::optional<std::chrono::milliseconds> deadline(py::handle object, const std::string& what);
 
-// Names, as text or as a member of one of the package's enumerations. None stands for "not given".
+// These take names, as text or as a member of one of the package's enumerations. None stands for
+// "not given".
 DataType data_type(py::handle object, const std::string& what);
 ReduceOperation reduce_operation(py::handle object, const std::string& what);
 std::optional<Algorithm> algorithm(py::handle object, const std::string& what);

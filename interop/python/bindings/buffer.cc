@@ -14,7 +14,7 @@ namespace {
 
 enum class Kind { kSigned, kUnsigned, kFloat, kOther };
 
-// The meaning of a letter of Python's struct module.
+// Returns the meaning of a letter of Python's struct module.
 Kind kind_of(char letter) {
   if (std::strchr("bhilqn", letter) != nullptr) return Kind::kSigned;
   if (std::strchr("BHILQNc", letter) != nullptr) return Kind::kUnsigned;
@@ -27,7 +27,7 @@ bool is_of_this_machine(char order) {
   return order == '@' || order == '=' || order == (kLittle ? '<' : '>');
 }
 
-// The type of elements with this format (PEP 3118), if it is one of nezha's.
+// Returns the type of elements with this format (PEP 3118), if it is one of nezha's.
 std::optional<DataType> type_of(std::string_view format, size_t size) {
   if (format.size() == 2 && is_of_this_machine(format[0])) format.remove_prefix(1);
   if (format.size() != 1) return std::nullopt;
@@ -50,7 +50,7 @@ std::optional<DataType> type_of(std::string_view format, size_t size) {
   return std::nullopt;
 }
 
-// Whether elements contain pointers. In the format, the names of fields are between colons.
+// Returns whether elements contain pointers. In the format, the names of fields are between colons.
 bool has_objects(std::string_view format) {
   bool is_name = false;
   for (const char letter : format) {

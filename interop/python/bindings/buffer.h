@@ -41,9 +41,9 @@ class Buffer {
   // Throws InvalidArgument if there is no such type.
   void take_for_numbers(py::handle dtype);
 
-  // The type of the elements; bytes if nezha has no such type.
+  // Returns the type of the elements, or bytes if nezha has no such type.
   DataType type() const { return type_.value_or(DataType::kUint8); }
-  // How many elements of type() there are.
+  // Returns how many elements of type() there are.
   size_t elements() const { return bytes() / sizeOf(type()); }
 
   // Converts the lengths of blocks from the object's elements to elements of type(). Throws

@@ -27,7 +27,7 @@ struct Call {
 
   std::string what(const char* argument) const { return std::string(name) + ": " + argument; }
 
-  // An argument's memory. The buffer has no object if the argument is None.
+  // Returns an argument's memory. The buffer has no object if the argument is None.
   Buffer input(py::handle object, const char* argument) const {
     if (object.is_none()) return {};
     return Buffer(object, what(argument), Buffer::Access::kRead);
@@ -56,7 +56,7 @@ void set_tag(const Call& call, const Common& common, int64_t largest, Options& o
   }
 }
 
-constexpr int64_t kLargestTag = UINT32_MAX - int64_t{1};  // of a collective
+constexpr int64_t kLargestTag = UINT32_MAX - int64_t{1};  // a collective's largest tag
 
 // Sets the tag, the deadline and the algorithm, for a collective that has algorithms.
 template <typename Options>
@@ -79,7 +79,7 @@ void set_input(const Buffer& buffer, std::optional<std::vector<size_t>> counts, 
   }
 }
 
-// Sets the output, likewise.
+// Sets the output in the same way.
 template <typename Options>
 void set_output(const Buffer& buffer, std::optional<std::vector<size_t>> counts, Options& options) {
   if (!buffer) return;

@@ -11,11 +11,11 @@
 
 namespace nezha::python {
 
-// allreduce, reduce and reduce_scatter.
+// Adds allreduce, reduce and reduce_scatter.
 void add_reductions(py::class_<Group, std::shared_ptr<Group>>& group);
-// The other collectives.
+// Adds the other collectives.
 void add_movements(py::class_<Group, std::shared_ptr<Group>>& group);
-// send and recv.
+// Adds send and recv.
 void add_point_to_point(py::class_<Group, std::shared_ptr<Group>>& group);
 
 }  // namespace nezha::python

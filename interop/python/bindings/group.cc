@@ -17,7 +17,7 @@
 namespace nezha::python {
 namespace {
 
-// The groups that are open. Guarded by the GIL, and never destroyed.
+// Returns the groups that are open. The list is guarded by the GIL, and never destroyed.
 std::vector<Group*>& open_groups() {
   static auto& groups = *new std::vector<Group*>;
   return groups;

@@ -59,8 +59,8 @@ class Group {
 // Adds Context to the module, without its collectives.
 py::class_<Group, std::shared_ptr<Group>> add_group(py::module_& module);
 
-// Whether an operation is over. True also in a child of fork(), where nezha refuses to say, since
-// there is nothing to wait for.
+// Returns whether an operation is over. Returns true also in a child of fork(), where nezha refuses
+// to say, since there is nothing to wait for.
 bool is_over(const Handle& handle);
 
 }  // namespace nezha::python

@@ -17,7 +17,7 @@
 
 namespace nezha::python {
 
-// How often a wait checks for signals.
+// The time between a wait's checks for signals.
 constexpr std::chrono::milliseconds kSlice(200);
 
 // Python's Handle: an operation, its memory and its context. All methods need the GIL.

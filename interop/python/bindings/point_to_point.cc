@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kLargestMessageTag = (int64_t{1} << 62) - 1;
 
-// The memory of an argument that must be given.
+// Returns the memory of an argument that must be given.
 Buffer whole(const Call& call, py::handle array, Buffer::Access access) {
   return Buffer(array, call.what("array"), access);
 }
@@ -26,7 +26,7 @@ py::object send(const GroupPointer& group, py::handle array, py::handle destinat
   return launch(group, std::move(options), std::move(buffers), waits, sendAsync);
 }
 
-// One rank, a sequence of ranks, or None for any.
+// Sets the source: one rank, a sequence of ranks, or None for any.
 void set_source(const Call& call, py::handle source, int size, RecvOptions& options) {
   const std::string what = call.what("source");
   if (source.is_none()) {

@@ -8,7 +8,7 @@
 namespace nezha::python {
 namespace {
 
-// The dataclass of this name with these members.
+// Returns the dataclass of this name with these members.
 template <typename... Members>
 py::object make(const char* name, Members&&... members) {
   return py::module_::import("nezha._reports").attr(name)(std::forward<Members>(members)...);

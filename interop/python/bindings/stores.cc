@@ -157,7 +157,7 @@ void wait(Store& store, const std::vector<std::string>& keys, py::handle timeout
 }  // namespace
 
 void add_stores(py::module_& module) {
-  // Local, since another module may have Gloo's class, too.
+  // The class is local, since another module may have Gloo's class, too.
   py::class_<Store, std::shared_ptr<Store>>(module, "Store", py::module_local())
       .def("set", set, py::arg("key"), py::arg("value"))
       .def("get", get, py::arg("key"))

@@ -27,7 +27,8 @@ void add_stores(py::module_& module);
 std::shared_ptr<Store> store_of(py::handle object);
 
 // Wraps a store during a call that Ctrl-C can end: the thread that made this object checks for
-// signals each time that it asks the store, until release(). As thread-safe as the wrapped store.
+// signals each time that it asks the store, until release(). The class is as thread-safe as the
+// wrapped store.
 class AttentiveStore final : public Store {
  public:
   explicit AttentiveStore(std::shared_ptr<Store> store) : store_(std::move(store)) {}

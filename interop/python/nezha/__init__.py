@@ -26,22 +26,22 @@ __version__: str = _nezha.version()
 
 
 def environment_help() -> str:
-    """What each NEZHA_ variable does, for people."""
+    """Returns what each NEZHA_ variable does, for people."""
     return _nezha.environment_help()
 
 
 def network_interfaces() -> list[NetworkInterface]:
-    """All interfaces of this host. Those that the rails ["auto"] stand for have a `uri`, and come first."""
+    """Returns all interfaces of this host. Those that ["auto"] stands for have a `uri`, and come first."""
     return _nezha.network_interfaces()
 
 
 def launch_environment() -> LaunchEnvironment:
-    """What torchrun, mpirun, srun or another launcher says of this process. Raises InvalidArgument if
+    """Returns what torchrun, mpirun, srun or another launcher says of this process. Raises InvalidArgument if
     its variables make no sense."""
     return _nezha.launch_environment()
 
 
-# While the interpreter still serves all threads: waits end, and no thread calls a store in Python later.
+# This runs while the interpreter still serves all threads: waits end, and no thread calls a store later.
 atexit.register(_nezha.close_all)
 
 __all__ = [

@@ -146,7 +146,7 @@ class Context:
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         return self._impl.size
 
     @property
@@ -184,11 +184,11 @@ class Context:
         return made
 
     def rails(self) -> list[RailStats]:
-        """What each rail of this process has carried, in the order of create()'s `rails`."""
+        """Returns what each rail of this process has carried, in the order of create()'s `rails`."""
         return self._impl.rails()
 
     def balance(self) -> BalanceStats:
-        """How the load balancer divides messages of each size now."""
+        """Returns how the load balancer divides messages of each size now."""
         return self._impl.balance()
 
     # ---- Collectives that reduce ----
@@ -252,7 +252,7 @@ class Context:
         algorithm: str | None = None,
         reproducible: bool = False,
     ) -> None:
-        """As allreduce, but only the rank `root` gets the result. The others' `out` is ignored."""
+        """Does an allreduce whose result only the rank `root` gets. The others' `out` is ignored."""
         if not isinstance(operation, str):
             options = _custom.Options(operation, tag, timeout, dtype, algorithm, reproducible)
             return _custom.reduce(self, array, out, root, options)
@@ -419,7 +419,7 @@ class Context:
         timeout: Timeout = None,
         algorithm: str | None = None,
     ) -> None:
-        """An alltoall of unequal blocks: counts[r] elements to rank r, and out_counts[r] from rank r."""
+        """Does an alltoall of unequal blocks: counts[r] elements to rank r, and out_counts[r] from rank r."""
         self._impl.alltoallv(array, out, counts, out_counts, tag, timeout, algorithm, True)
 
     def alltoallv_async(
@@ -481,7 +481,7 @@ class Context:
         timeout: Timeout = None,
         algorithm: str | None = None,
     ) -> None:
-        """A gather of unequal blocks: counts[r] elements from rank r. The root must give `counts`."""
+        """Does a gather of unequal blocks: counts[r] elements from rank r. The root must give `counts`."""
         self._impl.gatherv(block, out, root, counts, tag, timeout, algorithm, True)
 
     def gatherv_async(
@@ -542,7 +542,7 @@ class Context:
         timeout: Timeout = None,
         algorithm: str | None = None,
     ) -> None:
-        """A scatter of unequal blocks: counts[r] elements for rank r. The root must give `counts`."""
+        """Does a scatter of unequal blocks: counts[r] elements for rank r. The root must give `counts`."""
         self._impl.scatterv(array, out, root, counts, tag, timeout, algorithm, True)
 
     def scatterv_async(

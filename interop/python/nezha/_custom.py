@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Options:
-    """What the caller has asked for."""
+    """The things that the caller has asked for."""
 
     def __init__(
         self,
@@ -82,11 +82,11 @@ class _Call:
             self.context.barrier_async(tag=self.options.tag).cancel()
 
     def left(self) -> dict[str, Any]:
-        """What the next exchange is given: the tag, and the rest of the time."""
+        """Returns what the next exchange is given: the tag, and the rest of the time."""
         return {"tag": self.options.tag, "timeout": max(0.001, self.deadline - time.monotonic())}
 
     def exchange(self, vector: Vector, counts: Sequence[int]) -> Vector:
-        """All ranks' elements of this rank's part, a row for each rank."""
+        """Returns all ranks' elements of this rank's part, a row for each rank."""
         import numpy
 
         size, mine = self.context.size, counts[self.context.rank]
@@ -101,7 +101,7 @@ class _Call:
         return parts
 
     def reduced(self, parts: Vector) -> Vector:
-        """The reduction of the rows."""
+        """Returns the reduction of the rows."""
         import numpy
 
         size, mine = parts.shape
@@ -119,7 +119,7 @@ def _begin(context: Context, options: Options) -> _Call:
 
 
 def _flat(array: Any, what: str, is_output: bool = False) -> Vector:
-    """The array's memory as a vector."""
+    """Returns the array's memory as a vector."""
     import numpy
 
     try:
@@ -138,7 +138,7 @@ def _flat(array: Any, what: str, is_output: bool = False) -> Vector:
 
 
 def _parts(elements: int, size: int) -> list[int]:
-    """How many elements each rank reduces."""
+    """Returns how many elements each rank reduces."""
     return [elements // size + (rank < elements % size) for rank in range(size)]
 
 

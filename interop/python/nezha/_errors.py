@@ -40,4 +40,4 @@ class TimeoutError(IoError, builtins.TimeoutError):
 
 
 for _error in (Error, InvalidArgument, IoError, TimeoutError):
-    _error.__module__ = "nezha"  # as programs, and tracebacks, name them
+    _error.__module__ = "nezha"  # programs and tracebacks name them so

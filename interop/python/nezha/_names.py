@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may be named in calls. Each member is its name as text, so that "sum" is ReduceOperation.SUM."""
+"""Names for calls. Each member is its name as text, so that "sum" is ReduceOperation.SUM."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import enum
 
 
 class ReduceOperation(str, enum.Enum):
-    """How elements are combined.
+    """The ways in which elements are combined.
 
     Integers wrap around where they overflow. The average of integers is rounded towards zero. float16
     and bfloat16 are computed in float32, and each result is rounded.
@@ -21,7 +21,7 @@ class ReduceOperation(str, enum.Enum):
 
 
 class Algorithm(str, enum.Enum):
-    """How a collective goes from rank to rank. A collective that does not have it raises InvalidArgument."""
+    """The algorithms of collectives. A collective that lacks the chosen one raises InvalidArgument."""
 
     AUTO = "auto"
     RING = "ring"
@@ -35,7 +35,7 @@ class Algorithm(str, enum.Enum):
 
 
 class Plan(str, enum.Enum):
-    """How one operation is spread over the rails."""
+    """The ways in which one operation is spread over the rails."""
 
     STRIPE = "stripe"
     SLICE = "slice"
@@ -43,7 +43,7 @@ class Plan(str, enum.Enum):
 
 
 class BalancePolicy(str, enum.Enum):
-    """How the load balancer divides messages among rails."""
+    """The ways in which the load balancer divides messages among rails."""
 
     MODEL = "model"
     PAPER = "paper"
@@ -52,7 +52,7 @@ class BalancePolicy(str, enum.Enum):
 
 
 class Polling(str, enum.Enum):
-    """What a caller that waits does while there is nothing to do: poll for a while, or sleep at once."""
+    """The behaviour of a waiting caller while there is nothing to do: poll for a while, or sleep at once."""
 
     LATENCY_FIRST = "latency-first"
     CPU_FIRST = "cpu-first"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nezha tells of rails, of the load balancer, of the host and of the launcher."""
+"""The reports of nezha on rails, of the load balancer, of the host and of the launcher."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class RailStats:
-    """What one rail of this process has carried so far. Contexts that share a rail share the counters."""
+    """The counters of one rail of this process so far. Contexts that share a rail share the counters."""
 
     name: str
     """The rail's name."""
@@ -38,7 +38,7 @@ class RailStats:
 
 @dataclasses.dataclass(frozen=True)
 class SizeClassStats:
-    """How the messages of one size class are divided."""
+    """The division of the messages of one size class."""
 
     least_bytes: int
     """The class has messages of this many bytes to less than twice as many."""
@@ -65,7 +65,7 @@ class SizeClassStats:
 
 @dataclasses.dataclass(frozen=True)
 class BalanceStats:
-    """What the load balancer does."""
+    """The state of the load balancer."""
 
     lanes: list[str]
     """What carries parts of a message: rails by name, and "stripes" (all rails together). Empty until

@@ -34,7 +34,7 @@ Timeout = Union[float, timedelta, None]
 
 
 class _OwnStore:
-    """What nezha's own stores have in common."""
+    """The base class of nezha's own stores."""
 
     _store: _nezha.Store
 
@@ -101,5 +101,5 @@ class PrefixStore(_OwnStore):
 
 
 def inner(store: object) -> object:
-    """What the C++ part takes: its own store, or the object itself."""
+    """Returns what the C++ part takes: its own store, or the object itself."""
     return store._store if isinstance(store, _OwnStore) else store

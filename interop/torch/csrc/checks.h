@@ -18,7 +18,7 @@ Refuse refusal_of(const char* collective);
 
 // There are tensors, and all are dense, on a CPU or GPU, and of one type.
 void check_tensors(const Refuse& refuse, const std::vector<at::Tensor>& tensors);
-// As check_tensors, and all have one size.
+// The condition of check_tensors holds, and all have one size.
 void check_alike(const Refuse& refuse, const std::vector<at::Tensor>& tensors);
 // There is one list, of as many tensors as there are ranks.
 void check_list(const Refuse& refuse, const char* what,

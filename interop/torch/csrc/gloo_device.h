@@ -4,8 +4,8 @@
 
 namespace nezha_torch {
 
-// Whether this build registers nezha's device with PyTorch, so that GLOO_DEVICE_TRANSPORT=NEZHA
-// makes PyTorch's gloo backend use it.
+// Returns whether this build registers nezha's device with PyTorch, so that
+// GLOO_DEVICE_TRANSPORT=NEZHA makes PyTorch's gloo backend use it.
 bool has_gloo_device();
 
 }  // namespace nezha_torch

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How each of the process group's operations begins.
+// Begins each of the process group's operations.
 #pragma once
 
 #include <utility>

@@ -210,7 +210,7 @@ WorkPtr ProcessGroup::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
 
 namespace {
 
-// The number of nezha's elements for each rank.
+// Returns the number of nezha's elements for each rank.
 std::vector<size_t> counts_of(const at::Tensor& tensor, std::vector<int64_t>& splits, int size) {
   c10d::checkSplitSizes(splits, tensor, size);
   const auto all = static_cast<size_t>(tensor.numel()) * moved(tensor.scalar_type()).factor;

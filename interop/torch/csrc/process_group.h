@@ -69,7 +69,7 @@ class ProcessGroup final : public Backend {
                         const c10d::AllToAllOptions& options) override;
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs,
                    const c10d::AllToAllOptions& options) override;
-  // Also waits for the collectives that this rank began before.
+  // The barrier also waits for the collectives that this rank began before.
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
   // If ranks have not come, all ranks that have come throw a std::runtime_error that names the
   // missing ones, and the process group is broken. If rank 0 has not come, the others wait twice
@@ -101,7 +101,7 @@ class ProcessGroup final : public Backend {
   // The other ranks get an error, too.
   void abort();
 
-  // The number of collectives that this rank has begun.
+  // The sequence number is the number of collectives that this rank has begun.
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override { return sequence_; }
 

@@ -184,7 +184,7 @@ WorkPtr ProcessGroup::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors&
 
 namespace {
 
-// Rows of all ranks, of which each has as many as `counts` says.
+// Returns the rows of all ranks, of which each has as many as `counts` says.
 at::Tensor gather_rows(const std::shared_ptr<nezha::Context>& context, uint32_t tag,
                        milliseconds timeout, const at::Tensor& rows,
                        const std::vector<int64_t>& counts) {

@@ -25,7 +25,7 @@ void combine(void* out, const void* a, const void* b, size_t elements) {
   for (size_t i = 0; i < elements; ++i) result[i] = static_cast<T>(Op()(left[i], right[i]));
 }
 
-// A bitwise operation on integers of that many bytes, signed or not.
+// Returns a bitwise operation on integers of that many bytes, signed or not.
 template <typename Op>
 nezha::ReduceFunction bitwise(size_t bytes) {
   switch (bytes) {

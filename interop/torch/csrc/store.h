@@ -13,8 +13,8 @@
 
 namespace nezha_torch {
 
-// Thread-safe. The program may use the same store at the same time, because no call blocks the
-// store while it waits. Throws the store's errors.
+// The class is thread-safe. The program may use the same store at the same time, because no call
+// blocks the store while it waits. Throws the store's errors.
 class Store final : public gloo::rendezvous::Store {
  public:
   // All keys get this prefix.

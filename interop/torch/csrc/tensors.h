@@ -59,7 +59,7 @@ class Buffers {
 // elements' own type if nezha has it, and bytes otherwise.
 struct Moved {
   nezha::DataType type;
-  size_t factor;  // per element
+  size_t factor;  // the number for each element
 };
 Moved moved(at::ScalarType type);
 

@@ -4,7 +4,7 @@
 
 #include <torch/version.h>
 
-// Whether PyTorch is of this version or a later one.
+// Tells whether PyTorch is of this version or a later one.
 #define NEZHA_TORCH_AT_LEAST(major, minor) \
   (TORCH_VERSION_MAJOR > (major) ||        \
    (TORCH_VERSION_MAJOR == (major) && TORCH_VERSION_MINOR >= (minor)))

@@ -28,9 +28,9 @@ class Work;
 class InFlight {
  public:
   void add(c10::intrusive_ptr<Work> work);
-  // Removes and returns the work. Null if it is not here any more.
+  // Removes and returns the work, or returns null if it is not here any more.
   c10::intrusive_ptr<Work> take(const Work* work);
-  // The operations that are neither sends nor receives.
+  // Returns the operations that are neither sends nor receives.
   std::vector<c10::intrusive_ptr<Work>> collectives();
 
   // Starts an empty list, to which all works that this thread adds from now on are added, too.
@@ -61,7 +61,7 @@ class Work final : public c10d::Work {
   Buffers buffers;                   // what the operation reads and writes
   std::vector<Tensors> outputs;      // the caller's tensors for the result; often one list
   std::function<void()> before_end;  // may block, and may throw the operation's error
-  std::function<void()> on_abort;    // for an operation without a handle: makes it fail soon
+  std::function<void()> on_abort;    // makes an operation without a handle fail soon
 
   // Takes over an operation that has been started.
   void begin(nezha::Handle handle);
@@ -75,7 +75,7 @@ class Work final : public c10d::Work {
   // A timeout of 0 or less means no limit.
   bool wait(std::chrono::milliseconds timeout) override;
   void synchronize() override {}
-  // Unless the operation is over, it fails and the process group breaks.
+  // Makes the operation fail and the process group break, unless the operation is over.
   void abort() override;
   bool is_composite() const { return !has_handle_; }
   // At the process's end, when the Workers have stopped, this waits until the operation is over.

@@ -37,7 +37,7 @@ def has_gloo_device() -> bool:
 def monitored_barrier(
     group: Any = None, timeout: Optional[timedelta] = None, wait_all_ranks: bool = False
 ) -> None:
-    """Is torch.distributed.monitored_barrier for groups of this backend, which that one refuses.
+    """Replaces torch.distributed.monitored_barrier for groups of this backend, which that one refuses.
 
     Returns once all ranks of the group (the default group if it is None) have called it. If some have
     not by the timeout (the group's own if it is None), raises RuntimeError on all ranks that have. The

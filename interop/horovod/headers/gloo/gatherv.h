@@ -23,7 +23,7 @@ class GathervOptions {
   explicit GathervOptions(const std::shared_ptr<Context>& ranks)
       : context(ranks), timeout(ranks->getTimeout()) {}
 
-  // The block of this rank.
+  // Sets the block of this rank.
   template <typename T>
   void setInput(std::unique_ptr<transport::UnboundBuffer> buffer) {
     setInput(std::move(buffer), sizeof(T));
@@ -33,8 +33,8 @@ class GathervOptions {
     setInput(static_cast<void*>(data), count, sizeof(T));
   }
 
-  // Where the root gets all blocks, one after the other. Other ranks give their own count in its
-  // place; nothing is written to their memory.
+  // Sets where the root gets all blocks, one after the other. Other ranks give their own count in
+  // its place; nothing is written to their memory.
   template <typename T>
   void setOutput(std::unique_ptr<transport::UnboundBuffer> buffer, std::vector<size_t> counts) {
     setOutput(std::move(buffer), std::move(counts), sizeof(T));
@@ -53,7 +53,7 @@ class GathervOptions {
   std::shared_ptr<Context> context;
   std::unique_ptr<transport::UnboundBuffer> in;
   std::unique_ptr<transport::UnboundBuffer> out;
-  std::vector<size_t> elementsPerRank;  // of the output
+  std::vector<size_t> elementsPerRank;  // the output's elements
   size_t elementSize = 0;               // bytes
   int root = -1;
   uint32_t tag = 0;
