@@ -12,7 +12,9 @@ LARGE = 600  # bytes, more than handshakes and short messages need
 
 
 def drop_rules(kind: str, rail: Rail, host: int, *hooks: str, match: str | Mapping[str, str] = "") -> str:
-    """An nft script: at these hooks of a switch port drop what matches; without hooks nothing.
+    """Returns an nft script that drops matching frames at these hooks of a switch port.
+
+    Without hooks it drops nothing.
 
     Adding a table before deleting it is nft's way to delete one that may not be there.
     """
@@ -31,7 +33,7 @@ def drop_rules(kind: str, rail: Rail, host: int, *hooks: str, match: str | Mappi
 
 
 def refusal_rules(rail: Rail, by: str = "", what: str = "") -> str:
-    """An nft script: what a host's own firewall resets; without a match nothing."""
+    """Returns an nft script by which a host's own firewall resets what matches; without a match nothing."""
     table = f"inet refused_{rail.name}"
     lines = [f"add table {table}", f"delete table {table}"]
     if by:

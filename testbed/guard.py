@@ -14,7 +14,7 @@ from system_tools import STEP_TIMEOUT
 
 
 class Guard:
-    """A process that takes the testbed down if its maker dies without a word.
+    """A process that takes the testbed down if its maker dies without dismissing it.
 
     It reads from a pipe. The maker, and the build commands that could still be making namespaces
     after the maker was killed, hold the other end; an end of file without a byte means that all
@@ -27,7 +27,7 @@ class Guard:
             [sys.executable, os.path.abspath(__file__), prefix],
             stdin=read_end,
             cwd="/",
-            start_new_session=True,  # out of reach of the terminal's signals
+            start_new_session=True,  # The terminal's signals do not reach it.
         )
         os.close(read_end)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which hosts, rails and ports a testbed has, with their names and addresses."""
+"""The hosts, rails and ports of a testbed, with their names and addresses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rails import MGMT, Rail, parse_rails
 from state import check_prefix, shared_folder, unused_prefix
 from system_tools import BedError
 
-MAX_HOSTS = 250  # a host's number is the last byte of its addresses
+MAX_HOSTS = 250  # a host's number plus 1 is the last byte of its IPv4 addresses
 
 
 @dataclasses.dataclass(eq=False)
@@ -67,7 +67,7 @@ class Layout:
     def environment(
         self, host: int, local_rank: int = 0, ranks: int | None = None
     ) -> dict[str, str]:
-        """What a command on this host is told."""
+        """Returns the variables that a command on this host gets."""
         ranks = ranks or self.ranks_per_host
         rails = self.rails_of(host)
         env = {
@@ -94,7 +94,7 @@ class Layout:
         return env
 
     def hosts_text(self) -> str:
-        """An /etc/hosts: hH-NAME is a rail's address, hH the mgmt or the first rail's."""
+        """Returns an /etc/hosts: hH-NAME is a rail's address, and hH the mgmt's or the first rail's."""
         lines = ["127.0.0.1 localhost", "::1 localhost"]
         for host in range(self.hosts):
             entries = [(MGMT.address(host), f"h{host}")] if self.mgmt else []
@@ -131,7 +131,7 @@ class Layout:
         return int(match[1]), self.rail(match[2]).name
 
     def ports(self, rail: str, host: int | None) -> list[tuple[Rail, int]]:
-        """One host's port on a rail, or with host None all ports of it."""
+        """Returns one host's port on a rail, or all ports of the rail if host is None."""
         found = self.rail(rail)
         hosts = self.hosts_on(found)
         if host is None:

@@ -64,8 +64,8 @@ def shaper_line(bed: Layout, device: str, rate: str) -> str:
     bits = bits_per_second(rate)
     burst = bed.burst
     if burst is None:
-        # one packet (a train's headers count, too), and the bytes that a timer 50 us late must not
-        # lose
+        # The burst takes one packet (a train's headers count, too), and the bytes of 50 us, which a late
+        # timer must not lose.
         train = 0 if bed.gso is None else bed.gso + bed.gso // 16
         burst = train + bed.mtu + 100 + bits // 8 // 20000
     return (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes in sessions and namespaces of their own: started, read, waited for and ended."""
+"""Starts, reads, awaits and ends processes in sessions and namespaces of their own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import IO
 
 from system_tools import POLL, BedError, wait_until
 
-NETNS_DIR = Path("/run/netns")  # where ip(8) keeps its named namespaces
+NETNS_DIR = Path("/run/netns")  # the folder in which ip(8) keeps its named namespaces
 GRACE = 2.0  # seconds between SIGTERM and SIGKILL
 
 Inode = tuple[int, int]  # (device, number)
@@ -27,7 +27,7 @@ def _all_pids() -> Iterator[int]:
 
 
 def _session(pid: int) -> int | None:
-    """The session of a live process; None of a dead one (a zombie is dead)."""
+    """Returns the session of a live process, or None for a dead one (a zombie is dead)."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -42,7 +42,7 @@ def session_members(sessions: set[int]) -> list[int]:
 
 @contextlib.contextmanager
 def held_namespaces(names: Iterable[str]) -> Iterator[set[Inode]]:
-    """The identities of named namespaces, which stay theirs while they are held."""
+    """Yields the identities of named namespaces, which do not change while they are held."""
     with contextlib.ExitStack() as files:
         found = set()
         for name in names:
@@ -54,10 +54,10 @@ def held_namespaces(names: Iterable[str]) -> Iterator[set[Inode]]:
 
 
 def namespace_members(namespaces: set[Inode]) -> list[int]:
-    """The processes inside these namespaces, this one excepted."""
+    """Returns the processes inside these namespaces, except for this one."""
     members = []
     for pid in _all_pids():
-        with contextlib.suppress(OSError):  # ended meanwhile, or another user's
+        with contextlib.suppress(OSError):  # The process may have ended, or be another user's.
             found = os.stat(f"/proc/{pid}/ns/net")
             if (found.st_dev, found.st_ino) in namespaces and pid != os.getpid():
                 members.append(pid)
@@ -71,10 +71,10 @@ def _signal_all(pids: Iterable[int], sig: int) -> None:
 
 
 def end_all(members: Callable[[], list[int]], gently: bool = True) -> None:
-    """SIGTERM, and after the grace SIGKILL, until `members` finds no process."""
+    """Sends SIGTERM, and after the grace SIGKILL, until `members` finds no process."""
 
     def killed() -> bool:
-        left = members()  # looked up each time, as they may be forking
+        left = members()  # They are looked up each time, because they may be forking.
         _signal_all(left, signal.SIGKILL)
         return not left
 
@@ -90,7 +90,7 @@ Echo = Callable[["Process", str, bytes], None]
 
 
 class Process:
-    """One rank of a command: a session of its own on a host of the testbed."""
+    """One rank of a command, in a session of its own on a host of the testbed."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class Process:
 
     @property
     def returncode(self) -> int | None:
-        """None while it runs, the exit status, or minus the signal that ended it."""
+        """The exit status, or minus the signal that ended the process; None while the process runs."""
         return self._popen.poll()
 
     @property
@@ -141,11 +141,11 @@ class Process:
 
     @property
     def output(self) -> str:
-        """Both streams so far."""
+        """The output of both streams so far."""
         return self._text("stdout", "stderr")
 
     def wait(self, timeout: float = 60.0) -> int:
-        """The return code; TimeoutError (and the process goes on) after `timeout` seconds."""
+        """Returns the return code; raises TimeoutError after `timeout` seconds, and the process goes on."""
         try:
             code = self._popen.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -154,10 +154,10 @@ class Process:
         return code
 
     def wait_for(self, pattern: str, timeout: float = 10.0) -> re.Match[str]:
-        """Waits until the output matches; BedError if it ends, TimeoutError if it never does."""
+        """Waits until the output matches; raises BedError if it ends, and TimeoutError if it never does."""
         deadline = time.monotonic() + timeout
         while True:
-            code = self.returncode  # read before the output, so that the last lines are seen
+            code = self.returncode  # It is read before the output, so that the last lines are seen.
             if code is not None:
                 self._finish_output()
             if match := re.search(pattern, self.output, re.MULTILINE):
@@ -189,7 +189,7 @@ class Process:
 
     def _finish_output(self) -> None:
         for pump in self._pumps:
-            pump.join(1.0)  # not for ever: a descendant may hold the pipe open
+            pump.join(1.0)  # The wait is limited, because a descendant may hold the pipe open.
 
     def __str__(self) -> str:
         return f"rank {self.rank} (host {self.host})"
@@ -217,4 +217,4 @@ def finish(processes: Sequence[Process], timeout: float) -> Process | None:
                 raise TimeoutError(f"still running after {timeout:g} s: {running}")
             time.sleep(POLL)
     finally:
-        end_sessions(processes)  # also processes that a rank has left behind
+        end_sessions(processes)  # This also ends processes that a rank has left behind.

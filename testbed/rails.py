@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a testbed is made of: rails, their rates and their addresses."""
+"""The rails of a testbed, with their rates and their addresses."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ MAX_RAILS = 100
 @dataclasses.dataclass(frozen=True)
 class Rail:
     name: str
-    rate: str  # as it was built; set-rate changes the ports only
+    rate: str  # the rate at the start; set-rate changes the ports only
     network: int  # the index of the rail that began the network which this one is on
-    place: int  # how many rails of that network come before this one
+    place: int  # the number of rails of that network before this one
     bridge: str
 
     def address(self, host: int) -> str:
@@ -29,7 +29,7 @@ class Rail:
         return str(ipaddress.IPv6Address(f"fd{self.network:02x}::{self.place:x}:{host + 1:x}"))
 
     def port(self, host: int) -> str:
-        """The switch's end of a host's cable."""
+        """Returns the switch's end of a host's cable."""
         return f"{self.name}-h{host}"
 
 
@@ -37,7 +37,7 @@ MGMT = Rail("mgmt", "none", MGMT_NETWORK, 0, "br-mgmt")
 
 
 def bits_per_second(rate: str) -> int:
-    """A rate as tc(8) writes it: 1gbit, 400mbit, 50mbps (bytes)."""
+    """Returns the bits per second of a rate as tc(8) writes it: 1gbit, 400mbit, 50mbps (bytes)."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgt]?)(bit|bps|)", rate.lower())
     if not match or not float(match[1]):
         raise BedError(f"bad rate '{rate}': give one as in tc (1gbit, 400mbit), or 'none' for no shaping")
@@ -51,7 +51,7 @@ def check_rate(rate: str) -> None:
 
 
 def parse_rails(rails: Mapping[str, str]) -> list[Rail]:
-    """Rails from {NAME: "RATE" or "RATE@OTHER"}; OTHER's network takes this rail too."""
+    """Returns rails from {NAME: "RATE" or "RATE@OTHER"}; OTHER's network takes this rail, too."""
     parsed: dict[str, Rail] = {}
     for index, (name, value) in enumerate(rails.items()):
         rate, _, other = value.partition("@")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What there is of a testbed on the machine, which its prefix tells: namespaces and files."""
+"""The namespaces and files of a testbed on the machine, which its prefix identifies."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def namespaces_of(prefix: str) -> list[str]:
 
 
 def take_down(prefix: str) -> None:
-    """Ends what runs inside, deletes everything. Needs no state: names alone say what is ours."""
+    """Ends what runs inside, and deletes everything. It needs only the names, and no state."""
     names = namespaces_of(prefix)
     with held_namespaces(names) as namespaces:
         end_all(lambda: namespace_members(namespaces))
@@ -50,9 +50,9 @@ def take_down(prefix: str) -> None:
             lines = "".join(f"netns del {name}\n" for name in names)
             command(["ip", "-force", "-batch", "-"], lines)
         except BedError:
-            if namespaces_of(prefix):  # if there are none, another process took it down
+            if namespaces_of(prefix):  # If there are none, another process took it down.
                 raise
-        end_all(lambda: namespace_members(namespaces))  # a process may have entered meanwhile
+        end_all(lambda: namespace_members(namespaces))  # A process may have entered meanwhile.
     shutil.rmtree(shared_folder(prefix), ignore_errors=True)
     hosts_file(prefix).unlink(missing_ok=True)
     state_file(prefix).unlink(missing_ok=True)
@@ -61,6 +61,9 @@ def take_down(prefix: str) -> None:
 
 
 def unused_prefix() -> str:
-    """Passes over a testbed left behind when all was killed, its guard too (a container's end)."""
+    """Returns a prefix that no testbed has.
+
+    A testbed is left behind if all its processes are killed, its guard, too, as at a container's end.
+    """
     prefixes = (f"nz{os.getpid()}_{number}" for number in _numbers)
     return next(each for each in prefixes if not (namespaces_of(each) or state_file(each).exists()))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The system's tools, run one at a time, and what a testbed says when they fail."""
+"""Runs the system's tools, one at a time, and reports their failures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 
 STEP_TIMEOUT = 60.0  # seconds that one ip, tc or nft command may take
-POLL = 0.01  # seconds between two looks at something awaited
+POLL = 0.01  # seconds between two looks at something that is awaited
 
 PACKAGES = {
     "ip": "iproute2",
@@ -25,17 +25,17 @@ PACKAGES = {
 
 
 class BedError(Exception):
-    """What the testbed refuses or could not do, and what to do about it."""
+    """Reports what the testbed refuses or could not do, and what to do about it."""
 
 
 def _find_tool(name: str) -> str | None:
-    # an ordinary user's PATH often lacks the sbin folders
+    # An ordinary user's PATH often lacks the sbin folders.
     return shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin:/usr/bin:/bin")
 
 
 @functools.cache
 def tool(name: str) -> str:
-    """The absolute path of a system tool; one of those that check_tools() looked for."""
+    """Returns the absolute path of a system tool, one of those that check_tools() looks for."""
     path = _find_tool(name)
     if path is None:
         raise BedError(f"'{name}' is missing: apt install {PACKAGES[name]}")
@@ -57,7 +57,7 @@ def check_root() -> None:
 
 
 def command(argv: Sequence[str], text: str = "", keep_fds: Sequence[int] = ()) -> str:
-    """Runs one tool to its end, with `text` as its input; its output, or BedError."""
+    """Runs one tool to its end, with `text` as its input; returns its output, or raises BedError."""
     done = subprocess.run(
         [tool(argv[0]), *argv[1:]],
         input=text,

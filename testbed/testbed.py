@@ -37,9 +37,9 @@ from system_tools import BedError, check_root, check_tools, command, tool
 
 
 class Testbed(Layout):
-    """What a layout says, made of namespaces; see there for the settings."""
+    """A layout that is built from namespaces; Layout describes the settings."""
 
-    __test__ = False  # pytest: a class whose name begins with Test, but none of tests
+    __test__ = False  # For pytest: the class's name begins with Test, but it has no tests.
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -48,7 +48,7 @@ class Testbed(Layout):
 
     @staticmethod
     def attach(prefix: str) -> Testbed:
-        """The testbed of this prefix, which another process has made."""
+        """Returns the testbed of this prefix, which another process has made."""
         try:
             state = json.loads(state_file(check_prefix(prefix)).read_text())
         except FileNotFoundError:
@@ -65,7 +65,7 @@ class Testbed(Layout):
     # -- up and down --
 
     def up(self, stay: bool = False) -> None:
-        """Builds it, or leaves nothing. It goes when this process does, unless it is to stay."""
+        """Builds the testbed, or leaves nothing. It goes when this process ends, unless it should stay."""
         check_root()
         check_tools()
         self._claim()
@@ -79,7 +79,8 @@ class Testbed(Layout):
             self._dismiss_guard()
 
     def down(self) -> None:
-        # only those not yet reaped: the number of another may belong to a foreign process by now
+        # Only processes that are not reaped yet are ended, because the number of another may belong to a
+        # foreign process by now.
         end_sessions([process for process in self._started if process.returncode is None])
         self._started.clear()
         take_down(self.prefix)
@@ -91,7 +92,7 @@ class Testbed(Layout):
             self._guard = None
 
     def _claim(self) -> None:
-        """Makes the state file; of two that use one prefix at once, one fails here."""
+        """Makes the state file; if two processes use one prefix at once, one of them fails here."""
         there = f"a testbed '{self.prefix}' is up already: 'testbed -p {self.prefix} down' ends it"
         if namespaces_of(self.prefix):
             raise BedError(there)
@@ -167,7 +168,7 @@ class Testbed(Layout):
                     stdout=pipe,
                     stderr=pipe,
                     cwd=cwd,
-                    start_new_session=True,  # so that all of it can be ended
+                    start_new_session=True,  # All of the session can be ended.
                 )
                 started.append(Process(popen, host * ranks + local_rank, host, local_rank, echo))
         except BaseException:
@@ -217,9 +218,10 @@ class Testbed(Layout):
         return self._on_host(int(host), self.environment(int(host)), cmd)
 
     def _on_host(self, host: int, env: Mapping[str, str], cmd: Sequence[str]) -> list[str]:
-        """Every step replaces the one before: the process that starts is the one of `cmd`.
+        """Returns the command that runs `cmd` on a host.
 
-        The variables come last, since one like LD_PRELOAD is not for the steps.
+        Every step replaces the one before, so that the process that starts becomes that of `cmd`. The
+        variables come last, because one like LD_PRELOAD is not for the steps.
         """
         prepare = f'{tool("hostname")} "$0" && {tool("mount")} --bind "$1" /etc/hosts'
         return self._inside(
@@ -251,7 +253,7 @@ class Testbed(Layout):
         elif how == "silent":
             self._filter([drop_rules("cut", port, host, "ingress", "egress")])
         elif how == "large":
-            # frames that leave the switch have their Ethernet header already
+            # Frames that leave the switch have their Ethernet header already.
             limits = {"ingress": LARGE, "egress": LARGE + 14}
             matches = {hook: f"meta length > {limit}" for hook, limit in limits.items()}
             self._filter([drop_rules("cut", port, host, *limits, match=matches)])
@@ -286,7 +288,7 @@ class Testbed(Layout):
     def renew(self, host: int, rail: str) -> None:
         """Deletes the host's interface and makes another of its name, as a driver's reload does.
 
-        It has the rate that the rail was built with, and no filter of the old one's.
+        The new interface has the rate that the rail was built with, and no filters of the old one.
         """
         [(port, _)] = self.ports(rail, host)
         self._filter([drop_rules(kind, port, host) for kind in ("cut", "loss")])
@@ -300,12 +302,12 @@ class Testbed(Layout):
     ) -> None:
         """Drops this part of the frames that a rail's hosts, or one of them, send; 0 ends it.
 
-        With `to` those by IPv4 that go to this host alone.
+        With `to` it drops only frames by IPv4 that go to this host.
         """
         if not 0 <= percent <= 100:
             raise BedError("loss must be a percentage from 0 to 100")
         millionths = round(percent * 10000)
-        # nft refuses a comparison that always holds
+        # nft refuses a comparison that always holds.
         match = "" if percent == 100 else f"numgen random mod 1000000 < {millionths}"
         hooks = ["ingress"] if millionths else []
         ports = self.ports(rail, host)
@@ -315,7 +317,7 @@ class Testbed(Layout):
         self._filter([drop_rules("loss", port, each, *hooks, match=match) for port, each in ports])
 
     def counters(self, host: int, rail: str) -> dict[str, int]:
-        """The host's interface statistics: rx_bytes, tx_bytes, rx_packets, tx_dropped, ..."""
+        """Returns the host's interface statistics: rx_bytes, tx_bytes, rx_packets, tx_dropped, ..."""
         self.ports(rail, host)
         text = command(["ip", "-n", self.namespace(host), "-s", "-j", "link", "show", "dev", rail])
         directions = json.loads(text)[0]["stats64"]
@@ -326,7 +328,7 @@ class Testbed(Layout):
         }
 
     def status(self) -> str:
-        """Hosts, rails, rates, addresses, and what the shapers and filters have counted."""
+        """Returns hosts, rails, rates, addresses, and what the shapers and filters have counted."""
         gso = "off" if self.gso is None else self.gso
         lines = [
             f"testbed {self.prefix}: {self.hosts} hosts, mtu {self.mtu}, gso {gso},"
@@ -353,7 +355,7 @@ class Testbed(Layout):
         return str(json.loads(command(show))[0]["operstate"]).lower()
 
     def _queue_lines(self, host: int | str) -> dict[str, str]:
-        """Of each shaped port: its rate, and what its queue has passed and dropped."""
+        """Returns a text for each shaped port: its rate, and what its queue has passed and dropped."""
         text = command(["tc", "-n", self.namespace(host), "-s", "-j", "qdisc", "show"])
         return {
             queue["dev"]: f"{queue['options']['rate'] * 8 / 1e6:g} mbit, sent {queue['bytes']} B"

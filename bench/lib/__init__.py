@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands of bench/ are made of: a folder for each, and shared/.
+"""The modules of the commands of bench/: a folder for each command, and shared/.
 
-To import it makes the modules of testbed/ importable, too: a command imports from here first.
+The import of this package makes the modules of testbed/ importable, too. A command therefore imports from
+here first.
 """
 
 import sys

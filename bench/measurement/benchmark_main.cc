@@ -23,7 +23,7 @@
 namespace nezha::bench {
 namespace {
 
-// A short text for the trace; different traces have different texts.
+// Returns a short text for the trace; different traces have different texts.
 std::string fingerprint(const std::vector<TracedStep>& steps) {
   size_t operations = 0;
   size_t bytes = 0;
@@ -38,8 +38,8 @@ std::string fingerprint(const std::vector<TracedStep>& steps) {
                       " bytes in all, hash ", absl::Hex(std::hash<std::string>()(all)));
 }
 
-// All settings that must be the same on all ranks. Each rank may have its own rank, way to the
-// store, rails, line rate, timeout, format and checks.
+// Returns all settings that must be the same on all ranks. Each rank may have its own rank, way to
+// the store, rails, line rate, timeout, format and checks.
 Settings settings_of(const Options& o) {
   const auto count = [](size_t number) { return std::to_string(number); };
   return {{"the collective", o.collective},

@@ -15,15 +15,15 @@
 namespace nezha::bench {
 namespace {
 
-// Whether it is a line of /proc/stat about one of these CPUs, such as "cpu3 10 0 ...".
+// Returns whether it is a line of /proc/stat about one of these CPUs, such as "cpu3 10 0 ...".
 bool is_of(const std::string& line, const cpu_set_t& cpus) {
   if (!absl::StartsWith(line, "cpu") || line.size() < 4 || line[3] == ' ') return false;
   const size_t number = std::strtoul(line.c_str() + 3, nullptr, 10);
   return number < CPU_SETSIZE && CPU_ISSET(number, &cpus);
 }
 
-// Ticks of work by one such line. Its numbers are, by proc(5): user, nice, system, idle, iowait,
-// irq and softirq; those after them are not this machine's work.
+// Returns the ticks of work by one such line. Its numbers are, by proc(5): user, nice, system,
+// idle, iowait, irq and softirq; those after them are not this machine's work.
 double work_of(const std::string& line) {
   std::istringstream words(line);
   std::string name;
@@ -32,7 +32,8 @@ double work_of(const std::string& line) {
   return user + nice + system + irq + softirq;
 }
 
-// Seconds of work of these CPUs since the machine started; less than 0 if that is not known.
+// Returns the seconds of work of these CPUs since the machine started, or less than 0 if that is
+// not known.
 double work_seconds() {
   cpu_set_t cpus;
   if (sched_getaffinity(0, sizeof cpus, &cpus) != 0) return -1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How busy the machine is while something is measured.
+// Measures how busy the machine is while something is measured.
 #pragma once
 
 #include <chrono>
@@ -10,8 +10,8 @@ namespace nezha::bench {
 class BusyCores {
  public:
   BusyCores();
-  // The mean number of these CPUs that were busy, with any process or the kernel; less than 0 if
-  // the kernel does not tell. The kernel counts in hundredths of a second.
+  // Returns the mean number of these CPUs that were busy, with any process or the kernel, or less
+  // than 0 if the kernel does not tell. The kernel counts in hundredths of a second.
   double mean() const;
 
  private:

@@ -49,7 +49,8 @@ auto with_type(DataType type, const Body& body) {
   return body(TypeTag<float>());
 }
 
-// The names of all types and operations that the library has, without the user's own reductions.
+// These return the names of all types and operations that the library has, without the user's own
+// reductions.
 std::vector<std::string> type_names();
 std::vector<std::string> operation_names();
 

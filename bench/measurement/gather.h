@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers that every rank gets from every rank.
+// Gives every rank the numbers of every rank.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,9 @@
 
 namespace nezha::bench {
 
-// Every rank's `values`, of which there must be as many on every rank: result[rank][i]. Also a
-// barrier: returns after every rank has called it. Exact for whole numbers below 2^48.
+// Returns every rank's `values`, of which there must be as many on every rank: result[rank][i].
+// This is also a barrier: it returns after every rank has called it. The values are exact for whole
+// numbers below 2^48.
 std::vector<std::vector<double>> gather(Runner& runner, const Options& options,
                                         const std::vector<double>& values);
 

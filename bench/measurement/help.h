@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What --help prints.
+// Prints what --help shows.
 #pragma once
 
 #include "bench/measurement/options.h"

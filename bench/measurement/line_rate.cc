@@ -29,7 +29,8 @@ bool is_named(const NetworkInterface& interface, const std::vector<std::string>&
                      [&](const auto& rail) { return interface_of(rail) == interface.name; });
 }
 
-// Whether auto takes the interface. An empty list of rails means auto; !PATTERN leaves some out.
+// Returns whether auto takes the interface. An empty list of rails means auto; !PATTERN leaves some
+// out.
 bool is_found(const NetworkInterface& interface, const std::vector<std::string>& rails) {
   return has_auto(rails) && !interface.uri.empty() &&
          std::none_of(rails.begin(), rails.end(), [&](const std::string& rail) {

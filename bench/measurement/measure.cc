@@ -28,7 +28,7 @@ namespace {
 // warm-up that is longer than this, which is there for learning, only the first and the last result
 // are checked.
 constexpr size_t kAllChecked = 10;      // iterations
-constexpr size_t kLeastIterations = 3;  // of fewer there is no median
+constexpr size_t kLeastIterations = 3;  // fewer have no median
 constexpr double kMostIterations = 1e6;
 // A batch of iterations takes at most this part of the whole time, as far as that can be foreseen.
 constexpr double kBatchPart = 0.1;
@@ -53,8 +53,8 @@ void in_parallel(size_t threads, const std::function<void(size_t)>& body) {
   }
 }
 
-// The operation that inputs are made for. Where nothing is combined, the maximum's inputs are
-// numbers of each rank's own.
+// Returns the operation that inputs are made for. Where nothing is combined, the maximum's inputs
+// are numbers of each rank's own.
 ReduceOperation pattern_operation(const Options& options) {
   return kind_of(options.collective).reduces ? to_operation(options.operation)
                                              : ReduceOperation::kMax;
@@ -71,7 +71,7 @@ struct Benchmark::Job {
   size_t elements = 0;
   Shape shape;
   std::vector<std::byte> memory;           // the input; in place, the longer of the two
-  std::vector<std::byte> separate_output;  // if it is not in place
+  std::vector<std::byte> separate_output;  // the output if it is not in place
   std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::unique_ptr<Operation> barrier;  // null: operations follow each other at once

@@ -20,7 +20,7 @@ namespace nezha::bench {
 struct Measurement {
   size_t elements = 0;
   size_t bytes = 0;
-  size_t iterations = 0;  // of each thread
+  size_t iterations = 0;  // the iterations of each thread
   // The minimum is that of all ranks. Each of the others is the largest of the ranks' own values.
   double min = 0;
   double p50 = 0;
@@ -39,30 +39,32 @@ struct Measurement {
 
 class Benchmark {
  public:
-  // `rails`: the names of the rails of all ranks, in the same order on every rank. Throws if the
+  // `rails` are the names of the rails of all ranks, in the same order on every rank. Throws if the
   // trace cannot be written.
   Benchmark(Runner& runner, const Options& options, std::vector<std::string> rails);
 
-  // Measures one size. Collective: every rank calls it. Values that combine all ranks are the same
-  // on every rank; the others are this rank's own. Throws WrongResult and what the library throws.
+  // Measures one size. The call is collective: every rank calls it. Values that combine all ranks
+  // are the same on every rank; the others are this rank's own. Throws WrongResult and what the
+  // library throws.
   Measurement measure(size_t elements);
 
  private:
   struct Job;
   void prepare(Job& job, size_t elements, uint32_t tag);
-  size_t bytes_of(const Job& job) const;  // of the vector
+  size_t bytes_of(const Job& job) const;  // the vector's bytes
   void fill(Job& job);
   void check(Job& job);
   void warm_up(Job& job);
   // Runs the operations back to back, in all threads at once. Adds the times to the jobs' own.
   void repeat(std::vector<Job>& jobs, size_t iterations);
   void trace(size_t bytes, double time);
-  // Returns rank 0's wish on all ranks. Also a barrier.
+  // Returns rank 0's wish on all ranks. This is also a barrier.
   size_t agree(size_t wish);
-  // How many iterations all ranks run next; 0 when all are done. `times` are those of the
-  // iterations since `start`, the last batch of which had `last`. Returns on all ranks at about the
-  // same time. The time of an iteration may change at any moment, and the first ones tell little of
-  // it, so the batches grow from the least number on, and each is sized by the one before it.
+  // Returns how many iterations all ranks run next, or 0 when all are done. `times` are those of
+  // the iterations since `start`, the last batch of which had `last`. Returns on all ranks at about
+  // the same time. The time of an iteration may change at any moment, and the first ones tell
+  // little of it, so the batches grow from the least number on, and each is sized by the one before
+  // it.
   size_t next_batch(const std::vector<double>& times, size_t last,
                     std::chrono::steady_clock::time_point start);
   // Runs `iterations` iterations, and adds their CPU time and bytes to `mine`.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether options fit each other. All throw UsageError.
+// Checks whether options fit each other. All functions throw UsageError.
 #pragma once
 
 #include "bench/measurement/options.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank takes for the options that its command line does not have.
+// Sets what a rank takes for the options that its command line does not have.
 #pragma once
 
 #include "bench/measurement/options.h"

@@ -12,7 +12,8 @@
 namespace nezha::bench {
 namespace {
 
-// The name of a type or an operation. Another library may lack what nezha has.
+// Returns the text, which must be the name of a type or an operation. Another library may lack what
+// nezha has.
 std::string one_of_theirs(const std::string& text, const std::vector<std::string>& theirs,
                           const std::vector<std::string>& all, const Dialect& dialect) {
   if (!is_one_of(text, theirs) && is_one_of(text, all)) {

@@ -6,7 +6,7 @@
 
 namespace nezha::bench {
 
-// What the user asks for in place of a measurement.
+// The things that the user asks for in place of a measurement.
 struct Asked {
   bool help = false;
   bool environment = false;

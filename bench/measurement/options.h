@@ -15,10 +15,10 @@ namespace nezha::bench {
 
 enum class Format { kTable, kJson, kCsv };
 
-// What differs between the benchmark programs.
+// The differences between the benchmark programs.
 struct Dialect {
   std::string program;
-  // What it measures, for the help.
+  // Says in the help what the program measures.
   std::string about;
   // The known collectives; allreduce is one.
   std::vector<std::string> collectives;
@@ -35,12 +35,13 @@ struct Dialect {
   // The algorithms that --reproducible goes with; a program without any has no such option.
   std::vector<std::string> reproducible_algorithms = {};
   std::vector<std::string> policies = {};  // none: the program has neither --policy nor --table
-  // What --list-rails prints. Null: the program has no such option, and neither --ports nor
-  // --await-switch nor --rails-report.
+  // Prints what --list-rails shows. It is null if the program has no such option, and neither
+  // --ports nor --await-switch nor --rails-report.
   void (*list_rails)() = nullptr;
-  // Whether it replays traces: its library has operations in the background.
+  // Whether the program replays traces, because its library has operations in the background.
   bool replays = false;
-  // What --help-env prints for a library whose environment variables give defaults; else empty.
+  // The text of --help-env for a library whose environment variables give defaults; empty for
+  // others.
   std::string environment_help = {};
 };
 
@@ -49,14 +50,14 @@ struct Options : Rendezvous {
   // The trace that is replayed, and the steps in it; empty: none is.
   std::string replay;
   std::vector<TracedStep> steps;
-  std::string type;       // of the elements; empty: the collective has none
+  std::string type;       // the elements' type; empty: the collective has none
   std::string operation;  // empty: the collective combines nothing
   std::vector<size_t> elements;
   bool in_place = false;
-  bool barrier = false;  // before each operation
+  bool barrier = false;  // a barrier precedes each operation
   bool verify = true;
   size_t warmup_iterations = 5;
-  // 0: as many as fit into `iteration_time`.
+  // The number of iterations; 0: as many as fit into `iteration_time`.
   size_t iteration_count = 0;
   std::chrono::nanoseconds iteration_time = std::chrono::seconds(2);
   size_t threads = 1;
@@ -64,10 +65,10 @@ struct Options : Rendezvous {
 
   std::vector<std::string> rails;
   std::string ports;  // empty: any
-  // Gbit/s, of each of this rank's rails or of all of them together; empty: not given.
+  // The line rates in Gbit/s, of each of this rank's rails or of all of them together; empty: not
+  // given.
   std::vector<double> line_rates;
-  // The plan, the shares, the policy and the algorithm: where another rank than 0 has none, it
-  // takes rank 0's.
+  // A rank other than 0 that has no plan, shares, policy or algorithm takes rank 0's.
   std::string plan;
   // The part of each message that each rail but flare's carries, on any scale; empty: not given.
   std::vector<double> shares;

@@ -13,7 +13,8 @@
 namespace nezha::bench {
 namespace {
 
-// A prime, so that a shift by a whole number of chunks, segments or cache lines is not a multiple.
+// The number is a prime, so that a shift by a whole number of chunks, segments or cache lines is
+// not a multiple.
 constexpr size_t kPrime = 61;
 constexpr double kMostAddend = kPrime - 1;
 constexpr double kMostFactor = 3;
@@ -21,7 +22,7 @@ constexpr double kMostFactor = 3;
 template <typename T>
 constexpr bool kIsHalf = std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>;
 
-// The bits of whole numbers that the type represents exactly; at most a double's.
+// Returns the bits of whole numbers that the type represents exactly, at most a double's.
 int exact_bits(DataType type) {
   if (type == DataType::kFloat16) return 11;
   if (type == DataType::kBFloat16) return 8;
@@ -31,7 +32,7 @@ int exact_bits(DataType type) {
   });
 }
 
-// How many ranks may give a number of their own, besides neutral ones.
+// Returns how many ranks may give a number of their own, besides neutral ones.
 int most_contributors(DataType type, ReduceOperation operation, int ranks) {
   const double most = std::exp2(exact_bits(type)) - 1;
   switch (operation) {
@@ -120,7 +121,7 @@ double Pattern::input(int rank, size_t element, uint64_t number) const {
       return has_turn ? 1 + static_cast<double>(mix % 3) : 1;
     case ReduceOperation::kMin:
     case ReduceOperation::kMax:
-      // Even numbers only, because -1 has all bits set.
+      // The numbers are even, because -1 has all bits set.
       return is_signed(type_) ? 2 * static_cast<double>(mix) - kMostAddend
                               : static_cast<double>(mix);
     default:

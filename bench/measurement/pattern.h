@@ -40,7 +40,7 @@ class Pattern {
                   size_t first = 0) const;
 
  private:
-  // An element of a rank's input. Elements repeat after `period_` ones.
+  // Returns an element of a rank's input. Elements repeat after `period_` ones.
   double input(int rank, size_t element, uint64_t number) const;
   double reduction(size_t element, uint64_t number) const;
 

@@ -26,13 +26,13 @@ namespace nezha::bench {
 namespace {
 
 constexpr int kAllRanks = 8;         // the most ranks that are all shown
-constexpr size_t kMostTroubled = 8;  // how many of more ranks that have lost links or packets
+constexpr size_t kMostTroubled = 8;  // the most of more ranks that have lost links or packets
 
 // A rail of a rank.
 struct Row {
   int rank = 0;
   RailStats rail;
-  double share = 0;  // of what the rank has sent
+  double share = 0;  // the part of what the rank has sent
 };
 
 bool is_troubled(const Row& row) {
@@ -143,7 +143,7 @@ void print_json(const std::vector<Row>& rows, const BalanceStats& balance) {
 std::set<int> ranks_to_show(const std::vector<Row>& rows, int size) {
   std::set<int> shown{0};
   std::set<int> troubled;
-  std::map<std::string, std::pair<const Row*, const Row*>> extremes;  // by rail
+  std::map<std::string, std::pair<const Row*, const Row*>> extremes;  // indexed by rail
   for (const Row& row : rows) {
     if (size <= kAllRanks) shown.insert(row.rank);
     if (is_troubled(row) && troubled.size() < kMostTroubled) troubled.insert(row.rank);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// --rails-report: which rail has carried how much, in what state it is, and why the load balancer
-// divides messages as it does.
+// Prints --rails-report: which rail has carried how much, in what state it is, and why the load
+// balancer divides messages as it does.
 #pragma once
 
 #include "bench/measurement/options.h"
@@ -9,7 +9,7 @@
 
 namespace nezha::bench {
 
-// Rank 0 prints what all ranks know. Collective, as Meeting's functions are.
+// Rank 0 prints what all ranks know. The call is collective, as Meeting's functions are.
 void report_rails(const Runner& runner, const Options& options, Meeting& meeting);
 
 }  // namespace nezha::bench

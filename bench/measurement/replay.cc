@@ -17,7 +17,7 @@
 namespace nezha::bench {
 namespace {
 
-constexpr double kLeastPasses = 3;  // of fewer there is no median
+constexpr double kLeastPasses = 3;  // fewer have no median
 constexpr double kMostSteps = 1e5;
 constexpr std::byte kNoResult{0xff};  // no result has such an element
 
@@ -27,7 +27,7 @@ Spread spread_of(std::vector<double> times) {
           times.back()};
 }
 
-// The mean of the spreads of several kinds of steps.
+// Returns the mean of the spreads of several kinds of steps.
 Spread mean_spread(const std::vector<std::vector<double>>& times) {
   Spread mean;
   for (const auto& each : times) {
@@ -90,7 +90,7 @@ void Replay::prepare(size_t place, size_t bytes, std::vector<Piece>& pieces) {
   request.input = piece.input;
   request.output = piece.output;
   request.elements = piece.elements;
-  // gather() has the tag of the number of threads
+  // The tag of the number of threads is gather()'s.
   request.tag = static_cast<uint32_t>(options_.threads + 1 + pieces.size());
   piece.operation = runner_.prepare_async(request);
   if (!piece.operation) throw std::runtime_error("the library has no asynchronous operations");

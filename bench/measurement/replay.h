@@ -28,28 +28,28 @@ struct Spread {
 
 struct ReplayResult {
   size_t steps = 0;       // timed ones with computation, and as many without
-  double bytes = 0;       // of a step, in the mean
-  double operations = 0;  // of a step, in the mean
+  double bytes = 0;       // the mean of a step
+  double operations = 0;  // the mean of a step
   Spread step;
   Spread communication;    // steps without their computation
   double computation = 0;  // microseconds of pauses in a step, measured, the median
-  double cpu_seconds = 0;  // of all ranks, in both kinds of steps
+  double cpu_seconds = 0;  // CPU seconds of all ranks, in both kinds of steps
   std::vector<RailBytes> sent;
 
-  // Microseconds of the median step's communication during which nothing was computed.
+  // Returns the microseconds of the median step's communication during which nothing was computed.
   double exposed() const;
-  // Microseconds of the rest, which took place during computation.
+  // Returns the microseconds of the rest, which took place during computation.
   double hidden() const;
 };
 
 class Replay {
  public:
-  // `rails`: the names of the rails of all ranks, in the same order on every rank. The options'
+  // `rails` are the names of the rails of all ranks, in the same order on every rank. The options'
   // trace is the same on every rank. Throws if the library has no operations in the background.
   Replay(Runner& runner, const Options& options, std::vector<std::string> rails);
 
-  // Collective: every rank calls it, and every rank gets the same result. Throws WrongResult and
-  // what the library throws.
+  // The call is collective: every rank calls it, and every rank gets the same result. Throws
+  // WrongResult and what the library throws.
   ReplayResult measure();
 
  private:
@@ -62,7 +62,7 @@ class Replay {
     std::unique_ptr<AsyncOperation> operation;
   };
 
-  // Microseconds, by step of the trace and then by repetition.
+  // Times in microseconds, indexed by step of the trace and then by repetition.
   struct Times {
     explicit Times(size_t steps) : step(steps), communication(steps), computation(steps) {}
     std::vector<std::vector<double>> step;
@@ -88,13 +88,13 @@ class Replay {
   const std::vector<std::string> rails_;
   const DataType type_;
   const Pattern pattern_;
-  std::vector<std::byte> input_;   // of the step that runs; in place, its output, too
+  std::vector<std::byte> input_;   // the input of the step that runs; in place, its output, too
   std::vector<std::byte> output_;  // empty in place
   uint64_t next_number_ = 0;
-  std::vector<std::vector<Piece>> pieces_;  // of each step; they use the memory, and so go first
+  std::vector<std::vector<Piece>> pieces_;  // each step's; they use the memory, and so go first
 };
 
-// Rank 0's report.
+// Prints rank 0's report.
 void print_replay(const Dialect& dialect, const Options& options, const ReplayResult& result);
 
 }  // namespace nezha::bench

@@ -11,7 +11,7 @@
 namespace nezha::bench {
 namespace {
 
-// Gbit/s while a step's operations run without pauses between them.
+// Returns the Gbit/s while a step's operations run without pauses between them.
 double algorithm_bandwidth(const ReplayResult& result) {
   return 8 * result.bytes / result.communication.p50 / 1e3;
 }

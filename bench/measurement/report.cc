@@ -21,7 +21,7 @@
 namespace nezha::bench {
 namespace {
 
-// Gbit/s, 10^9 bits a second.
+// Returns the bandwidth in Gbit/s, 10^9 bits a second.
 double algorithm_bandwidth(const Options& options, const Measurement& result) {
   const auto bytes = static_cast<double>(options.threads * result.bytes);
   return result.p50 > 0 ? 8 * bytes / result.p50 / 1e3 : 0;
@@ -65,7 +65,7 @@ bool has_line_rate_percent(const Measurement& result) {
   return has_data(result) && result.line_rate > 0;
 }
 
-// Name and value, the value as JSON has it.
+// Names and values, the values as JSON has them.
 using Fields = std::vector<std::pair<std::string, std::string>>;
 
 Fields common_fields(const Dialect& dialect, const Options& o, const Measurement& result) {

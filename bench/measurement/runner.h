@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a library must offer to be measured.
+// Declares what a library must offer to be measured.
 #pragma once
 
 #include <cstddef>
@@ -36,14 +36,14 @@ class AsyncOperation {
 struct Request {
   std::string collective;  // one of the program's (Dialect::collectives)
   DataType type = DataType::kFloat32;
-  ReduceOperation operation = ReduceOperation::kSum;  // where it reduces
+  ReduceOperation operation = ReduceOperation::kSum;  // the operation where the collective reduces
   void* input = nullptr;
   void* output = nullptr;  // may be the input
   size_t elements = 0;
   uint32_t tag = 0;  // operations of different tags may run at the same time
 };
 
-// How many bytes a rail carried.
+// The bytes that a rail carried.
 struct RailBytes {
   std::string name;
   double bytes = 0;
@@ -57,28 +57,29 @@ class Runner {
   // The memory belongs to the caller. Every program has the float32 sum.
   virtual std::unique_ptr<Operation> prepare(const Request& request) = 0;
 
-  // Prepares an allreduce that runs in the background. Null: the library has none.
+  // Prepares an allreduce that runs in the background. Returns null if the library has none.
   virtual std::unique_ptr<AsyncOperation> prepare_async(const Request& /*request*/) {
     return nullptr;
   }
 
-  // What this rank has sent so far, by rail, always in the same order.
+  // Returns what this rank has sent so far, by rail, always in the same order.
   virtual std::vector<RailBytes> bytes_sent() const = 0;
 
-  // The names of the devices on which the library runs; empty if it has none.
+  // Returns the names of the devices on which the library runs, or "" if it has none.
   virtual std::string device() const { return ""; }
 
-  // What rank 0 has learned about messages of that size, such as "converged eth0 70.1% eth1 29.9%";
-  // empty if nothing.
+  // Returns what rank 0 has learned about messages of that size, such as "converged eth0 70.1% eth1
+  // 29.9%", or "" if it has learned nothing.
   virtual std::string learned(size_t /*bytes*/) const { return ""; }
 
-  // What Context::rails() and Context::balance() say; nothing if the library is not nezha.
+  // These return what Context::rails() and Context::balance() say, or nothing if the library is not
+  // nezha.
   virtual std::vector<RailStats> rails() const { return {}; }
   virtual BalanceStats balance() const { return {}; }
 };
 
-// What this rank has sent so far by each of these rails, in their order; nothing by a rail that it
-// lacks.
+// Returns what this rank has sent so far by each of these rails, in their order; nothing by a rail
+// that it lacks.
 inline std::vector<RailBytes> bytes_sent_by(const Runner& runner,
                                             const std::vector<std::string>& rails) {
   std::vector<RailBytes> all;

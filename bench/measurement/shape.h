@@ -28,10 +28,10 @@ const CollectiveKind& kind_of(const std::string& collective);
 
 // Lengths and places are in elements.
 struct Shape {
-  size_t vector = 0;  // of all ranks together
+  size_t vector = 0;  // all ranks' elements together
   size_t input = 0;
   size_t output = 0;
-  size_t overlay = 0;  // where in the longer one the shorter one is, in place
+  size_t overlay = 0;  // the place in the longer one where the shorter one is, in place
   // The result is made of runs, one after the other. A run is a part of one rank's input, or of the
   // reduction of all ranks' inputs.
   struct Run {

@@ -16,7 +16,7 @@
 namespace nezha::bench {
 namespace {
 
-// Apart from the numbers of the timed operations, which are small.
+// The number is apart from those of the timed operations, which are small.
 constexpr uint64_t kNumber = uint64_t{1} << 20;
 
 double milliseconds_since(Clock::time_point begin) {

@@ -8,9 +8,9 @@
 
 namespace nezha::bench {
 
-// Connects by `connect`, runs one operation, and prints what that cost this rank as JSON.
-// Collective: every rank calls it, and none goes on before all have measured what they hold. Throws
-// what `connect`, the operation and Meeting throw.
+// Connects by `connect`, runs one operation, and prints what that cost this rank as JSON. The call
+// is collective: every rank calls it, and none goes on before all have measured what they hold.
+// Throws what `connect`, the operation and Meeting throw.
 std::unique_ptr<Runner> measured_start_up(const Dialect& dialect, const Options& options,
                                           Meeting& meeting, const Connect& connect);
 

@@ -16,7 +16,7 @@ inline double microseconds_since(Clock::time_point start) {
   return Microseconds(Clock::now() - start).count();
 }
 
-// The percentile as Gloo's benchmark program defines it.
+// Returns the percentile as Gloo's benchmark program defines it.
 inline double percentile(const std::vector<double>& sorted, double part) {
   const auto index = static_cast<size_t>(part * static_cast<double>(sorted.size()));
   return sorted[std::min(index, sorted.size() - 1)];

@@ -16,8 +16,8 @@ namespace nezha::bench {
 namespace {
 
 constexpr double kLongestGap = 3.6e9;                // microseconds, an hour
-constexpr size_t kMostBytes = size_t{1} << 40;       // of an operation
-constexpr size_t kMostOperations = size_t{1} << 16;  // of a step: each has memory of its own
+constexpr size_t kMostBytes = size_t{1} << 40;       // an operation's most bytes
+constexpr size_t kMostOperations = size_t{1} << 16;  // a step's most: each has memory of its own
 
 std::vector<std::string> words_of(const std::string& line) {
   const std::string before_comment = line.substr(0, line.find('#'));

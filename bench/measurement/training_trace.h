@@ -12,7 +12,7 @@
 namespace nezha::bench {
 
 struct TracedOperation {
-  std::chrono::duration<double, std::micro> gap{};  // of computation before it begins
+  std::chrono::duration<double, std::micro> gap{};  // the computation before it begins
   size_t bytes = 0;
 };
 

@@ -22,7 +22,7 @@ void from_environment(const char* name, const std::function<void(const std::stri
 // Prints the table's part of the help.
 void print_options(const OptionTable& table);
 
-// "; did you mean NAME?" with the nearest known name, or nothing if none is near.
+// Returns "; did you mean NAME?" with the nearest known name, or nothing if none is near.
 std::string suggestion(const std::string& name, const std::vector<std::string>& known,
                        absl::string_view before, absl::string_view after);
 

@@ -14,7 +14,7 @@
 
 namespace nezha::bench {
 
-// As thread-safe as the store to which it passes everything on.
+// The class is as thread-safe as the store to which it passes everything on.
 class CountedStore final : public ::gloo::rendezvous::Store {
  public:
   explicit CountedStore(std::shared_ptr<Store> store) : store_(std::move(store)) {}
@@ -25,7 +25,7 @@ class CountedStore final : public ::gloo::rendezvous::Store {
   void wait(const std::vector<std::string>& keys,
             const std::chrono::milliseconds& timeout) override;
 
-  // How many times a key was set, read or waited for so far.
+  // Returns how many times a key was set, read or waited for so far.
   uint64_t requests() const { return requests_; }
 
  private:

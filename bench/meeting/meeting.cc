@@ -23,7 +23,7 @@ namespace nezha::bench {
 namespace {
 
 constexpr char kSeparator = '\n';
-// How long a rank waits for another one before it looks whether one has failed.
+// The time that a rank waits for another one before it looks whether one has failed.
 constexpr std::chrono::milliseconds kPatience{500};
 
 using ::gloo::rendezvous::Store;
@@ -49,7 +49,7 @@ std::shared_ptr<Store> open_store(const Rendezvous& options) {
   return {both, &both->store};
 }
 
-// The place as the command line names it, but without a URL, which may have a password.
+// Returns the place as the command line names it, but without a URL, which may have a password.
 std::string meeting_place(const Rendezvous& options) {
   if (!options.shared_path.empty()) return "--shared-path " + options.shared_path;
   if (!options.store_url.empty()) return "the server of --store";
@@ -72,8 +72,8 @@ bool is_there(Store& store, const std::string& key, int milliseconds = 200) {
   }
 }
 
-// A mark of this process alone. A store accepts the same value twice, so two processes of one rank
-// would not notice each other.
+// Returns a mark of this process alone. A store accepts the same value twice, so two processes of
+// one rank would not notice each other.
 std::string own_mark() {
   std::random_device random;
   return absl::StrCat(absl::Hex(random()), absl::Hex(random()), std::string(1, kSeparator));
@@ -105,8 +105,8 @@ std::vector<std::string> Meeting::of_rank_0(const std::string& topic,
 void Meeting::agree(const std::string& topic, const Settings& settings) {
   const std::vector<std::string> mine = values_of(settings);
   publish(topic, absl::StrJoin(mine, std::string(1, kSeparator)));
-  // One by one: ranks beyond the first that differs may not exist, because the size is a setting,
-  // too.
+  // The ranks' settings are read one by one: ranks beyond the first that differs may not exist,
+  // because the size is a setting, too.
   for (int rank = 0; rank < options_.size; ++rank) {
     const std::vector<std::string> theirs = absl::StrSplit(read(topic, rank), kSeparator);
     if (theirs.size() != mine.size()) {
@@ -183,7 +183,7 @@ void Meeting::tell_failure(const std::string& why) {
   }
 }
 
-// Returns the store's error if the key is not there at the end; nothing once the key is there.
+// Returns the store's error if the key is not there at the end, or nothing once the key is there.
 std::optional<std::string> Meeting::await(const std::string& key, int rank, Clock::time_point end) {
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());

@@ -28,9 +28,9 @@ class Meeting {
   // what one has left there, such as why it failed, does not affect another one.
   Meeting(const Rendezvous& options, std::string program);
 
-  // The store by which the library under test joins the ranks.
+  // Returns the store by which the library under test joins the ranks.
   std::shared_ptr<::gloo::rendezvous::Store> store() const { return counted_; }
-  // How many requests the library has made to the store so far.
+  // Returns how many requests the library has made to the store so far.
   uint64_t requests() const { return counted_->requests(); }
 
   // Returns rank 0's values on all ranks. Nobody waits for the others.
@@ -40,12 +40,12 @@ class Meeting {
   // Throws on every rank if the ranks' settings differ. They all have the same names.
   void agree(const std::string& topic, const Settings& settings);
 
-  // The names that any rank has, each once, sorted.
+  // Returns the names that any rank has, each once, sorted.
   std::vector<std::string> union_of(const std::string& topic,
                                     const std::vector<std::string>& names);
 
-  // Returns every rank's text at rank 0, by rank; nothing on the others. They return when rank 0
-  // has it.
+  // Returns every rank's text at rank 0, by rank, and nothing on the others. The others return when
+  // rank 0 has it.
   std::vector<std::string> at_rank_0(const std::string& topic, const std::string& text);
   // Returns the texts of all ranks. They may take `patience`, or the timeout of the options, to
   // come. The error names every rank that is missing.
@@ -53,17 +53,19 @@ class Meeting {
   std::vector<std::string> gather(const std::string& topic, const std::string& text,
                                   std::chrono::milliseconds patience);
 
-  // Not collective: gives this rank's text to the ranks that read it. Throws if the topic is used.
+  // Gives this rank's text to the ranks that read it. The call is not collective. Throws if the
+  // topic is used.
   void publish(const std::string& topic, const std::string& text);
   // Waits for the text of a rank, for `patience` or the timeout of the options.
   std::string read(const std::string& topic, int rank);
   std::string read(const std::string& topic, int rank, std::chrono::milliseconds patience);
 
-  // Not collective: leaves this rank's keys to expire in the store, for ranks that have yet to read
-  // them.
+  // Leaves this rank's keys to expire in the store, for ranks that have yet to read them. The call
+  // is not collective.
   void leave();
 
-  // Tells the ranks that wait for this one why it fails. Not collective; throws nothing.
+  // Tells the ranks that wait for this one why it fails. The call is not collective, and throws
+  // nothing.
   void tell_failure(const std::string& why);
 
  private:

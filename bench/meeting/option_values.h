@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The values of options, from their texts. All throw BadValue.
+// Makes the values of options from their texts. All functions throw BadValue.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ T to_number(const std::string& text, T least, T most = std::numeric_limits<T>::m
 
 std::vector<double> to_numbers(const std::string& text, bool may_be_0);
 
-// Counts such as 65536, 64K, 16m or 1Gi: K, M and G are multiples of 1024, in either case.
+// Returns counts such as 65536, 64K, 16m or 1Gi: K, M and G are multiples of 1024, in either case.
 std::vector<size_t> to_counts(const std::string& text);
 
 absl::Duration to_duration(const std::string& text);

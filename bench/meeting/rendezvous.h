@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rank of how many a process is, and where the ranks meet.
+// Settles which rank of how many a process is, and where the ranks meet.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@ namespace nezha::bench {
 struct Rendezvous {
   int rank = -1;  // not given
   int size = 0;   // not given
-  // Where the ranks meet: one of the three.
+  // The place where the ranks meet: one of the three.
   std::string shared_path;
   std::string store_url;
   std::string redis_host;

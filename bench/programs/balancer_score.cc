@@ -33,11 +33,11 @@ constexpr uint64_t kMiB = 1 << 20;
 struct Network {
   std::string name;
   std::vector<SimulatedLane> rails;
-  double striped = 1;  // factor on stripes' time, as rails hinder each other
+  double striped = 1;  // the factor on stripes' time, as rails hinder each other
 };
 
-// A rail of 20 Gbit/s whose ranks have one core for two such rails: together they carry no more
-// than one.
+// Returns a rail of 20 Gbit/s whose ranks have one core for two such rails: together they carry no
+// more than one.
 SimulatedLane fast() {
   return {.start = 30'000, .slope = 0.4, .start_beside = 10'000, .slope_beside = 1.1};
 }
@@ -65,7 +65,7 @@ LoadBalancer balancer(std::vector<std::string> names, LaneSet alone, LaneRates r
 
 // ---- Runs --------------------------------------------------------------------------------------
 
-// The seed determines how long stripes take.
+// Returns the lanes of a network. The seed determines how long stripes take.
 std::vector<SimulatedLane> lanes_for(const Network& network, double bucket, uint32_t seed) {
   static constexpr std::array kFactors = {1.0, 1.07, 1.15};
   static constexpr std::array kTurns = {0.7, 0.85, 1.0};
@@ -80,13 +80,13 @@ std::vector<SimulatedLane> lanes_for(const Network& network, double bucket, uint
   return lanes;
 }
 
-// The factors by which start-up and bytes take longer with the other algorithm: short messages take
-// more rounds of fewer bytes, longer ones fewer rounds of more bytes.
+// Returns the factors by which start-up and bytes take longer with the other algorithm: short
+// messages take more rounds of fewer bytes, longer ones fewer rounds of more bytes.
 std::pair<double, double> other_algorithm(uint64_t bytes) {
   return bytes < 32 * kKiB ? std::pair(1.6, 0.75) : std::pair(0.625, 4. / 3);
 }
 
-// The mean time of operations with a fixed division in the long run, without noise.
+// Returns the mean time of operations with a fixed division in the long run, without noise.
 double steady_time(LaneSimulator network, const Allocation& by, double bytes, bool is_other) {
   constexpr int kWarmUp = 40;
   constexpr int kMeasured = 40;
@@ -101,8 +101,8 @@ double steady_time(LaneSimulator network, const Allocation& by, double bytes, bo
   return sum / kMeasured;
 }
 
-// The time of the best division among the lanes of a set. The search starts at parts in proportion
-// to rates and takes smaller and smaller steps.
+// Returns the time of the best division among the lanes of a set. The search starts at parts in
+// proportion to rates and takes smaller and smaller steps.
 double best_of(const LaneSimulator& network, LaneSet set, double bytes, bool is_other) {
   std::vector<double> parts;
   for (size_t lane = 0; lane < network.lanes.size(); ++lane) {
@@ -132,7 +132,7 @@ struct Best {
   double rail = 1e300;  // the best rail alone
 };
 
-// The best times over all sets of lanes in `among`.
+// Returns the best times over all sets of lanes in `among`.
 Best best_among(const LaneSimulator& network, LaneSet among, uint64_t bytes) {
   const auto size = static_cast<double>(bytes);
   const bool has_other = other(size_class_of(bytes)).has_value();
@@ -203,7 +203,8 @@ enum Event : size_t { kStart, kSlower, kBack, kLost, kEvents };
 constexpr std::array<const char*, kEvents> kEventNames = {"start", "slower", "back", "lost"};
 using Phases = std::array<Phase, kEvents>;
 
-// The first rail slows down to three tenths of its rate, returns to its rate, and is lost.
+// Runs a job in which the first rail slows down to three tenths of its rate, returns to its rate,
+// and is lost.
 Phases run_of(const Network& network, double bucket, uint64_t bytes, uint32_t seed) {
   Run run(network, bucket, bytes, seed);
   Phases phases;
@@ -263,7 +264,7 @@ void print_row(const std::string& network, const char* bucket, const char* event
   std::printf("\n");
 }
 
-using Results = std::vector<Phases>;  // by size
+using Results = std::vector<Phases>;  // indexed by size
 
 void print_steady(const std::map<std::pair<size_t, size_t>, Results>& results) {
   print_head("steady state: times the best fixed split", kSizes);

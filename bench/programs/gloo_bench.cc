@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// gloo-bench: Gloo measured in the same way as nezha. It drives several devices as a user of Gloo
+// gloo-bench: measures Gloo in the same way as nezha. It drives several devices as a user of Gloo
 // would: each by a context with a part of the vector, or of each of its blocks, and a thread of its
 // own. A barrier, which has nothing to divide, goes by the first. In a replay each operation goes
 // by one context, and the contexts take turns.
@@ -127,7 +127,8 @@ class GlooRunner : public Runner {
     return std::make_unique<Parts>(std::move(parts));
   }
 
-  // As PyTorch's backend `gloo`: the contexts take turns, and there are two threads for each.
+  // This works as PyTorch's backend `gloo`: the contexts take turns, and there are two threads for
+  // each.
   std::unique_ptr<AsyncOperation> prepare_async(const Request& request) override {
     if (!workers_) workers_ = std::make_unique<Workers>(2 * contexts_.size());
     std::vector<std::unique_ptr<Operation>> operations;
@@ -168,8 +169,8 @@ class GlooRunner : public Runner {
     return context;
   }
 
-  // Where each device's part ends: on a cache line, rounded up, so that the first device alone
-  // carries a short message.
+  // Returns where each device's part ends: on a cache line, rounded up, so that the first device
+  // alone carries a short message.
   std::vector<size_t> part_ends(size_t elements, size_t element_size) const {
     const double line = 64.0 / static_cast<double>(element_size);  // elements
     const double total = std::accumulate(shares_.begin(), shares_.end(), 0.0);
@@ -190,7 +191,7 @@ class GlooRunner : public Runner {
   std::string device_;
   std::vector<ContextPointer> contexts_;
   size_t turn_ = 0;
-  std::unique_ptr<Workers> workers_;  // of operations in the background
+  std::unique_ptr<Workers> workers_;  // the workers of operations in the background
 };
 
 std::unique_ptr<Runner> connect(const Options& options, Meeting& meeting) {

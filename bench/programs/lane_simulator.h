@@ -45,11 +45,11 @@ struct SimulatedLane {
   double start_beside = 0;  // added by each other lane
   double slope_beside = 0;  // fraction of itself, added by each other lane
   double burst = 0;         // bytes that a bucket of tokens lets through
-  double burst_slope = 0;   // at this many nanoseconds a byte
+  double burst_slope = 0;   // nanoseconds a byte of a burst
   double bucket = 0;        // bytes that a lane saves up while it has nothing to do
   double least_paid = 0.5;  // the least part of its bytes that it pays for
   bool is_stripes = false;  // stands alone; slope is a factor
-  // For stripes where messages take turns on the rails: their time relative to a message on the
+  // The time of stripes where messages take turns on the rails, relative to a message on the
   // fastest rail alone, if another rail is about as fast. 0: messages never take turns.
   double turns = 0;
 };
@@ -73,7 +73,7 @@ class LaneSimulator {
   double other_start = 1;
   double other_bytes = 1;
 
-  // The time that a lane takes for its bytes while `others` more lanes carry some.
+  // Returns the time that a lane takes for its bytes while `others` more lanes carry some.
   double lane_time(size_t lane, double bytes, int others) const {
     const SimulatedLane& it = lanes[lane];
     if (it.is_stripes && it.turns > 0 && bytes < kCut) return turns_time(it, bytes);
@@ -83,8 +83,8 @@ class LaneSimulator {
            (burst * it.burst_slope + (bytes - burst) * it.slope) * (1 + others * it.slope_beside);
   }
 
-  // The time that each lane takes for its part of the next message. It pays for fewer bytes if it
-  // has saved up tokens.
+  // Returns the time that each lane takes for its part of the next message. It pays for fewer bytes
+  // if it has saved up tokens.
   std::vector<double> times(const Allocation& by, double bytes, bool is_other = false) const {
     std::vector<double> times(lanes.size());
     const int others = std::popcount(lanes_of(by)) - 1;
@@ -133,8 +133,8 @@ class LaneSimulator {
     return slowest;
   }
 
-  // The least time of any division among the live lanes: for each set of them, the time in which
-  // they get through all the bytes.
+  // Returns the least time of any division among the live lanes: for each set of them, the time in
+  // which they get through all the bytes.
   double best_time(double bytes) const {
     double best = 1e300;
     for (LaneSet set = 1; set <= all_lanes(static_cast<int>(lanes.size())); ++set) {
@@ -154,12 +154,12 @@ class LaneSimulator {
 
  private:
   static constexpr double kCut = 64 << 10;     // bytes: shorter messages over stripes take turns
-  static constexpr double kTakesTurns = 0.65;  // of the fastest rail's rate
+  static constexpr double kTakesTurns = 0.65;  // a part of the fastest rail's rate
 
   bool is_rail(size_t lane) const {
     return contains(live, static_cast<int>(lane)) && !lanes[lane].is_stripes;
   }
-  // The rate of all live lanes that are not stripes, in bytes a nanosecond.
+  // Returns the rate of all live lanes that are not stripes, in bytes a nanosecond.
   double rate() const {
     double sum = 0;
     for (size_t lane = 0; lane < lanes.size(); ++lane) {
@@ -187,7 +187,7 @@ class LaneSimulator {
     const double alone = lane_time(fastest(), bytes, 0);
     return taking_turns() > 1 ? alone * stripes.turns : alone;
   }
-  // The part of a message over stripes that a rail carries.
+  // Returns the part of a message over stripes that a rail carries.
   double share_of_stripes(size_t lane, double bytes) const {
     if (!is_rail(lane)) return 0;
     const bool is_by_turns = bytes < kCut && has_turns();
@@ -214,7 +214,7 @@ class LaneSimulator {
     });
   }
 
-  // The least x in [0, limit] from which on `holds`.
+  // Returns the least x in [0, limit] from which on `holds`.
   template <typename Holds>
   static double bisect(double limit, Holds holds) {
     double low = 0;
@@ -300,13 +300,13 @@ class SimulatedJob {
     for (int i = 0; i < operations; ++i) run(bytes);
   }
 
-  // By what fraction the class is now slower than the best possible.
+  // Returns by what fraction the class is now slower than the best possible.
   double excess(uint64_t bytes) const {
     const auto size = static_cast<double>(bytes);
     return network.time(allocation(bytes), size) / network.best_time(size) - 1;
   }
 
-  // The allocation that the class runs by, or returns to after a probe.
+  // Returns the allocation that the class runs by, or returns to after a probe.
   Allocation allocation(uint64_t bytes) const {
     const TableEntry& it = entry(bytes);
     return it.history.back().cause == Cause::kProbe ? it.ran_by : it.allocation;
@@ -314,12 +314,12 @@ class SimulatedJob {
   const TableEntry& entry(uint64_t bytes) const {
     return balancer_.table().entries.at(size_class_of(bytes));
   }
-  // How many changes had other causes than a probe, the return from one, or the start.
+  // Returns how many changes had other causes than a probe, the return from one, or the start.
   int moves(uint64_t bytes) const {
     const auto found = moves_.find(size_class_of(bytes));
     return found == moves_.end() ? 0 : found->second;
   }
-  // The time that probes have added to operations, as a part of all operations' time.
+  // Returns the time that probes have added to operations, as a part of all operations' time.
   double probing() const { return probe_time_ / total_time_; }
 
   void set_live(LaneSet live) {
@@ -334,7 +334,7 @@ class SimulatedJob {
     return *changes;
   }
   const LoadBalancer& balancer() const { return balancer_; }
-  // How long the last operation took, in nanoseconds, without the noise.
+  // Returns how long the last operation took, in nanoseconds, without the noise.
   double took() const { return took_; }
 
   // Runs operations until `holds`, at most `limit`; returns how many.
@@ -453,7 +453,7 @@ class SimulatedJob {
   Timer timer_;
   LoadBalancer balancer_;
   uint64_t ordinal_ = 0;
-  std::deque<std::pair<uint64_t, AllocationChange>> announced_;  // from which operation on
+  std::deque<std::pair<uint64_t, AllocationChange>> announced_;  // each with its first operation
   std::map<SizeClass, AllocationChange> plans_;
   std::set<std::pair<SizeClass, uint32_t>> probes_;
   std::map<SizeClass, int> moves_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// mpi-bench: MPI measured in the same way as nezha. mpirun starts it, and mpirun's options say
+// mpi-bench: measures MPI in the same way as nezha. mpirun starts it, and mpirun's options say
 // which networks MPI uses, and how. It is built once for each MPI library.
 #define OMPI_SKIP_MPICXX 1  // the C++ bindings, which MPI has given up
 #define MPICH_SKIP_MPICXX 1
@@ -64,10 +64,10 @@ MPI_Op operation_of(ReduceOperation operation) {
 struct Call {
   const void* input = nullptr;
   void* output = nullptr;
-  int elements = 0;  // of the vector, or of a block where it is made of blocks
+  int elements = 0;  // elements of the vector, or of a block where it is made of blocks
   MPI_Datatype type = MPI_DATATYPE_NULL;
   MPI_Op operation = MPI_OP_NULL;
-  size_t bytes = 0;  // of that many elements
+  size_t bytes = 0;  // the bytes of that many elements
 };
 
 using Function = void (*)(const Call& call);

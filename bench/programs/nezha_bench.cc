@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// nezha-bench: the speed of nezha's collectives.
+// nezha-bench: measures the speed of nezha's collectives.
 #include <algorithm>
 #include <chrono>
 #include <stdexcept>
@@ -285,7 +285,8 @@ double sent_by_switch(const Runner& runner) {
   return 0;
 }
 
-// Without this the hosts would be measured, which go on without a switch until there is a session.
+// Waits for the switch. Without this the hosts would be measured, which go on without a switch
+// until there is a session.
 void await_switch(Runner& runner, const Options& options) {
   const auto deadline = std::chrono::steady_clock::now() + options.timeout;
   for (bool is_there = false; !is_there;) {

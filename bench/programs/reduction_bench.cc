@@ -30,9 +30,9 @@ using nezha::DataType;
 using nezha::ReduceOperation;
 using Kernel = std::function<void(void* out, const void* a, const void* b, size_t bytes)>;
 
-// Four times the last cache's size.
+// Returns four times the last cache's size.
 size_t beyond_caches() {
-  size_t last = size_t{8} << 20;  // if the machine does not say
+  size_t last = size_t{8} << 20;  // the size if the machine does not say
   for (const auto& cache : benchmark::CPUInfo::Get().caches) {
     last = std::max(last, static_cast<size_t>(cache.size));
   }
@@ -59,7 +59,7 @@ void plain(void* out, const void* a, const void* b, size_t bytes) {
 
 void copy(void* out, const void* a, const void*, size_t bytes) { std::memcpy(out, a, bytes); }
 
-// This thread's own time, so that other work on the CPU is not counted.
+// Returns this thread's own time, so that other work on the CPU is not counted.
 double now() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);

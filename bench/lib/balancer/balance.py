@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What bench/balancer measured (balancer.json), and what is worked out from it."""
+"""The measurements of bench/balancer (balancer.json), and the figures that are computed from them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from lib.shared.units import size_text
 
 JSON = "balancer.json"
 PICTURES = ["balancer.png", "balancer.svg"]
-WINDOW = 9  # operations; their median counts, so that a single late one does not
-FAR = 45  # operations whose median must stay as good
+WINDOW = 9  # operations; their median counts, so that a single late operation has no effect
+FAR = 45  # operations; their median must be as good, too
 PHASES = ["start", "changed", "back"]
-TRYING = "(trying)"  # how nezha-bench marks a division that is only looked at
+TRYING = "(trying)"  # nezha-bench's mark of a division that it only tries
 
 
 @dataclasses.dataclass(frozen=True)
 class Mode:
-    """One way to have messages divided."""
+    """A way in which nezha-bench divides messages."""
 
     key: str
     label: str
-    options: tuple[str, ...]  # nezha-bench's
+    options: tuple[str, ...]  # options of nezha-bench
 
 
 MODES = [
@@ -43,7 +43,7 @@ LEARNING = ["model", "paper", "auto"]  # the modes that leave a table
 class Change:
     rail: str
     rate: int  # bits per second
-    host: int | None  # None: all hosts
+    host: int | None  # None means all hosts
 
 
 @dataclasses.dataclass
@@ -53,12 +53,15 @@ class Operation:
     end: float  # seconds of CLOCK_MONOTONIC
     bytes: int
     us: float
-    learned: str  # how the next one is divided: "hot eth0 70.0% eth1 30.0%", or nothing
+    learned: str  # the division of the next one: "hot eth0 70.0% eth1 30.0%", or nothing
     sent: list[float]  # bytes by rail since the operation before
 
 
 def read_trace(path: Path, rails: Sequence[str]) -> list[Operation]:
-    """Without the first operation's shares: connections are made then."""
+    """Returns the operations of a trace.
+
+    The bytes of the first operation include all that was sent while connections were made.
+    """
     operations = []
     before = [0.0] * len(rails)
     with path.open(newline="") as file:
@@ -75,14 +78,15 @@ def read_trace(path: Path, rails: Sequence[str]) -> list[Operation]:
 
 
 def sliding(values: Sequence[float], window: int = WINDOW) -> list[float]:
-    """Medians of the windows that begin at each value; shorter ones at the end."""
+    """Returns the medians of the windows that begin at each value; the windows at the end are shorter."""
     return [statistics.median(values[i : i + window]) for i in range(len(values))]
 
 
 def settled_after(times: Sequence[float], target: float, tolerance: float) -> int | None:
-    """From which operation on the times are at most that part above the target; None for never.
+    """Returns the first index from which on the times exceed the target by at most the tolerance.
 
-    Those of the next window, and of those that follow: a search may begin with what is best.
+    Both the median of the next WINDOW times and that of the next FAR times must be so low, because a
+    search may begin with the best division. It returns None if there is no such operation.
     """
     limit = target * (1 + tolerance)
     near, far = sliding(times), sliding(times, FAR)
@@ -91,12 +95,12 @@ def settled_after(times: Sequence[float], target: float, tolerance: float) -> in
 
 
 def lost(times: Sequence[float]) -> float:
-    """How many operations more there would have been at the final speed all the time."""
+    """Returns how many more operations would have fitted into the time at the final speed."""
     return sum(times) / statistics.mean(tail_of(times)) - len(times)
 
 
 def tail_of(values: Sequence[Any]) -> Sequence[Any]:
-    """The last quarter."""
+    """Returns the last quarter of the values, but at least a window of them."""
     return values[-max(WINDOW, len(values) // 4) :]
 
 
@@ -105,33 +109,36 @@ def final(times: Sequence[float]) -> float:
 
 
 def commonest(operations: Sequence[Operation]) -> str:
-    """What is learned at the end; a probe may be under way in the very end."""
+    """Returns what is learned most often at the end, because the last operation may be a probe."""
     learned = [operation.learned for operation in tail_of(operations)]
     return max(learned, key=learned.count)
 
 
 def carried(operations: Sequence[Operation]) -> list[float]:
-    """Each rail's part of what was sent at the end."""
+    """Returns each rail's part of what was sent at the end."""
     sent = [sum(column) for column in zip(*(each.sent for each in tail_of(operations)))]
     return [part / (sum(sent) or 1) for part in sent]
 
 
 def probe_operations(operations: Sequence[Operation]) -> int:
-    """Those by a division that is only looked at."""
+    """Returns the number of operations with a division that is only tried."""
     return sum(TRYING in operation.learned for operation in operations)
 
 
 def rails_used(carried: Sequence[float]) -> int:
-    """A probe, or what goes the other way when a link is busy, is no use."""
+    """Returns how many rails carry a substantial part.
+
+    A rail with a small part has only probes, or messages that avoid a busy rail.
+    """
     return sum(part > 0.05 for part in carried)
 
 
 @dataclasses.dataclass
 class Phase:
-    """What followed the start or a change, of one run."""
+    """The operations of one run after its start or after a change of the rate."""
 
     name: str
-    begin: int  # index into the run's operations
+    begin: int  # the index of the first one among the run's operations
     operations: list[Operation]
     rails: list[str]
 
@@ -157,16 +164,16 @@ class Balance:
     size: int  # bytes
     change: Change
     gso: int  # bytes
-    # by mode: "trace", a file's name; "changes", for each the times when it began and when it was
-    # made, in seconds of CLOCK_MONOTONIC
+    # For each mode: "trace", a file's name, and "changes", which has the times when each change began
+    # and when it was made, in seconds of CLOCK_MONOTONIC.
     runs: dict[str, dict] = dataclasses.field(default_factory=dict)
-    # by "start" and "changed": for each split tried, its "shares" (percents by rail) and its "us"
+    # For "start" and "changed": the "shares" (percentages by rail) and the "us" of each split tried.
     splits: dict[str, list[dict]] = dataclasses.field(default_factory=dict)
-    # by "start" and "changed": the best split, measured again
+    # For "start" and "changed": the best split, and its time when it was measured again.
     best: dict[str, dict] = dataclasses.field(default_factory=dict)
-    # for each size and mode: "bytes", "mode", "us", "learned", "carried" (by rail)
+    # For each size and mode: "bytes", "mode", "us", "learned", "carried" (by rail).
     starts: list[dict] = dataclasses.field(default_factory=list)
-    # "fastest rail" and "fixed split" by size, in microseconds
+    # The times of "fastest rail" and "fixed split" by size, in microseconds.
     fixed: dict[str, dict[int, float]] = dataclasses.field(default_factory=dict)
     failures: list[dict] = dataclasses.field(default_factory=list)  # "what", "errors"
     operations: dict[str, list[Operation]] = dataclasses.field(default_factory=dict)  # not saved
@@ -203,7 +210,7 @@ class Balance:
         return [mode for mode in MODES if mode.key in self.runs]
 
     def phases(self, mode: Mode) -> list[Phase]:
-        """An operation that was under way while the rate changed belongs to neither phase."""
+        """Returns the phases; an operation that was under way while the rate changed is in none of them."""
         operations = self.operations[mode.key]
         ends = [operation.end for operation in operations]
         phases, begin = [], 0
@@ -211,16 +218,16 @@ class Balance:
         for name, change in zip(PHASES, [*changes, None]):
             end = len(ends) if change is None else sum(at <= change[0] for at in ends)
             phases.append(Phase(name, begin, operations[begin:end], list(self.rails)))
-            # the first operation that began after the change was made
+            # The next phase begins with the first operation that began after the change was made.
             begin = end if change is None else sum(at <= change[1] for at in ends) + 1
         return [phase for phase in phases if len(phase.operations) > WINDOW]
 
     def best_of(self, phase: str) -> dict | None:
-        """The best split in a phase: "shares" and "us"."""
+        """Returns the best split in a phase: its "shares" and its "us"."""
         return self.best.get("changed" if phase == "changed" else "start")
 
     def wire_limit(self, rates: Sequence[int], size: int) -> float:
-        """The microseconds that the wire alone takes; see Results.wire_limit()."""
+        """Returns the microseconds that the wire alone takes; see Results.wire_limit()."""
         return size * 2 * (self.hosts - 1) / self.hosts / (sum(rates) / 8) * 1e6
 
     def changed_rates(self) -> list[int]:

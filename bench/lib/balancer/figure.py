@@ -16,7 +16,7 @@ from lib.shared.units import size_text
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-# by mode: a colour, told apart by the colour-blind too, and a marker
+# The colour and the marker of each mode. Colour-blind people can tell these colours apart, too.
 LOOKS = {
     "model": ("#0b4f8a", "s"),
     "paper": ("#e08214", "^"),
@@ -94,12 +94,12 @@ def _share(axes: Axes, results: Balance) -> None:
 
 
 def _middles(windows: Sequence[float]) -> range:
-    """The operations in the middle of the windows that begin at each."""
+    """Returns the operations in the middle of the windows."""
     return range(WINDOW // 2, WINDOW // 2 + len(windows))
 
 
 def _spans(results: Balance) -> Iterator[tuple[int, int, dict]]:
-    """The phases' first and last operations, and the best split in each."""
+    """Yields the first operation, the end and the best split of each phase."""
     if not results.measured():
         return
     for phase in results.phases(results.measured()[0]):
@@ -109,7 +109,7 @@ def _spans(results: Balance) -> Iterator[tuple[int, int, dict]]:
 
 
 def _changes(axes: Axes, results: Balance) -> None:
-    """Where the rate changed: after as many operations with every mode, or nearly."""
+    """Marks where the rate changed, which is after nearly the same number of operations in every mode."""
     for phase in results.phases(results.measured()[0])[1:]:
         axes.axvline(phase.begin, color="#c0392b", lw=0.8)
         own = f"back at {results.rails[results.change.rail] / 1e9:g} Gbit/s"
@@ -126,7 +126,7 @@ def _changes(axes: Axes, results: Balance) -> None:
 
 
 def _once(axes: Axes, label: str) -> str | None:
-    """The label, if no line of the panel has it yet."""
+    """Returns the label, or None if a line of the panel has it already."""
     return None if label in axes.get_legend_handles_labels()[1] else label
 
 

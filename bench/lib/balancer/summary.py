@@ -20,7 +20,7 @@ from lib.shared.summary import columns
 from lib.shared.units import size_text
 
 NEVER = "never"
-# the paper's results, with which the tables are compared
+# The paper's results, with which the tables are compared.
 PAPER = [
     "Nezha (the paper): two TCP networks are cold up to 128 KB on 2 nodes and 512 KB on 6, and in",
     "the hot state 34% to 84% better than one on 4 nodes (§V-B, Fig. 5); on two equal networks each",
@@ -98,7 +98,7 @@ def _change_time(results: Balance) -> str:
 
 
 def _starts(results: Balance) -> list[str]:
-    """From nothing: what each size comes to."""
+    """Returns the table of the sizes that start from nothing: their final times and divisions."""
     sizes = sorted({start["bytes"] for start in results.starts})
     head = ["size"] + [f"{name} (µs)" for name in results.fixed]
     rows = [head + [text for key in LEARNING for text in (f"{key} (µs)", "carry %")]]
@@ -128,7 +128,7 @@ def _start(results: Balance, key: str, size: int) -> dict | None:
 
 
 def _carried(start: dict) -> str:
-    """cold 100/0: the state, and what each rail carries."""
+    """Returns the state and the percentage that each rail carries, such as "cold 100/0"."""
     words = [word for word in start["learned"].split() if word != TRYING]
     state, lane = [*words, "", ""][:2]
     name = lane if lane == "stripes" else ""
@@ -137,7 +137,7 @@ def _carried(start: dict) -> str:
 
 
 def hot_from(results: Balance, mode: Mode) -> str:
-    """The least size from which on all go over several rails."""
+    """Returns the least size from which on all sizes go over several rails."""
     starts = [start for start in results.starts if start["mode"] == mode.key]
     least = None
     for start in sorted(starts, key=lambda start: start["bytes"], reverse=True):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs nezha-bench for bench/balancer: with rates that change, by fixed splits, from nothing."""
+"""Runs nezha-bench for bench/balancer: with rates that change, with fixed splits, and from nothing."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ POLL = 0.002  # seconds between two looks at a trace
 
 
 class Failed(Exception):
-    """A launch that went wrong: its errors."""
+    """Reports a launch that went wrong; its argument has the errors."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Effort:
-    """How much is measured."""
+    """The amount of measurements."""
 
-    seconds: float  # about how long a phase of a run takes
-    operations: tuple[int, int]  # of a phase, at least and at most
-    start_seconds: float  # from nothing
-    start_operations: int  # at least
-    sizes: list[int]  # from nothing
-    coarse: int  # the most splits of the coarse search, where it has a choice
-    finer: list[int]  # percents that finer searches move from rail to rail
+    seconds: float  # the approximate time of a phase of a run
+    operations: tuple[int, int]  # the least and the most operations of a phase
+    start_seconds: float  # the approximate time of a run from nothing
+    start_operations: int  # the least operations of a run from nothing
+    sizes: list[int]  # the sizes of runs from nothing
+    coarse: int  # the most splits of the coarse search, unless its coarsest step gives more
+    finer: list[int]  # the percentages that finer searches move from rail to rail
     finalists: int  # splits that are measured again
 
 
@@ -56,7 +56,7 @@ QUICK = Effort(1.2, (70, 400), 0.1, 150, SIZES[1::3], 8, [10], 1)
 
 
 def coarse_splits(rails: int, most: int) -> Iterator[tuple[int, ...]]:
-    """Percents for each rail, evenly spread: for two 0,100, 10,90 and so on."""
+    """Yields evenly spread splits, in percent for each rail: for two rails 0,100, 10,90 and so on."""
     parts = max(n for n in (2, 4, 5, 10) if n == 2 or math.comb(n + rails - 1, n) <= most)
     for split in itertools.product(range(parts + 1), repeat=rails):
         if sum(split) == parts:
@@ -64,7 +64,7 @@ def coarse_splits(rails: int, most: int) -> Iterator[tuple[int, ...]]:
 
 
 def moves(split: Sequence[int], step: int) -> Iterator[tuple[int, ...]]:
-    """Some percent from one rail to another."""
+    """Yields the splits that have `step` percent moved from one rail to another."""
     for giver, taker in itertools.permutations(range(len(split)), 2):
         if split[giver] >= step:
             changed = list(split)
@@ -146,7 +146,7 @@ class Trials:
         return read_trace(trace, self._rails)
 
     def _run_mode(self, mode: Mode) -> None:
-        """From nothing, through the change and back, each after as many operations."""
+        """Runs a mode from nothing, through the change and back; each phase has as many operations."""
         trace = self._out / f"trace-{mode.key}.csv"
         changes: list[tuple[float, float]] = []
 
@@ -187,7 +187,7 @@ class Trials:
             return self._launch(options, size, count, trace, rails=[rail for rail, _ in used])
 
     def _search(self, phase: str) -> None:
-        """The best split: evenly spread ones, then finer steps around the best."""
+        """Searches for the best split: among evenly spread ones, and then in finer steps around the best."""
         tried: dict[tuple[int, ...], float] = {}
 
         def attempt(split: tuple[int, ...], count: int) -> float:
@@ -210,7 +210,7 @@ class Trials:
         self._results.splits[phase] = [
             {"shares": split, "us": us} for split, us in sorted(tried.items())
         ]
-        # again, for longer, because the least of many times was partly luck
+        # The finalists are measured again, for longer, because the least of many times was partly luck.
         finalists = sorted(tried, key=tried.__getitem__)[: self._effort.finalists]
         again = {split: attempt(split, self._phase) for split in finalists}
         best = min(again, key=again.__getitem__)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many cores are at work while a program runs that does not tell it, as nezha-bench does."""
+"""Counts the busy cores while a program runs that does not report them itself, as nezha-bench does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STEP = 0.1  # seconds
 
 
 def work_ticks(cpus: set[int]) -> int:
-    """Of these CPUs since the machine started."""
+    """Returns the ticks that these CPUs have worked since the machine started."""
     names = {f"cpu{number}" for number in cpus}
     total = 0
     for line in Path("/proc/stat").read_text().splitlines():
@@ -26,9 +26,9 @@ def work_ticks(cpus: set[int]) -> int:
 
 
 class BusyCores:
-    """Looks on in a thread of its own, from its beginning as a context to its end.
+    """Counts the busy cores in a thread of its own, from the start of the context to its end.
 
-    The median of short steps is what the program does when it has started, and before it ends.
+    The median of short steps is the value after the program's start-up and before its end.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class BusyCores:
 
     @property
     def median(self) -> float | None:
-        """None if it was too short."""
+        """The median number of busy cores; None if the context was too short."""
         return statistics.median(self._steps) if self._steps else None
 
     def _look_on(self) -> None:

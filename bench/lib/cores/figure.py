@@ -19,9 +19,9 @@ from lib.shared.results import bandwidth_of, cpu_per_gib_of
 from lib.shared.units import size_text
 from matplotlib.axes import Axes
 
-WIDTH = 0.84  # of the bars of one configuration together; 1 leaves no space between two
+WIDTH = 0.84  # the width of the bars of one configuration together; 1 leaves no space between two
 
-# The value of each run, for a network, a peer and a size.
+# Returns the value of each run, for a network, a peer and a size.
 Values = Callable[[Measured, Peer, int], list[float]]
 
 
@@ -54,7 +54,7 @@ def draw(all_results: CoreResults, paths: list[Path]) -> None:
         _bars(all_axes[-1], all_results, longest, cores)
         _all_cores(all_axes[-1], all_results)
         figure.suptitle(_title(all_results), x=0.007, ha="left", fontsize=13)
-        # above the first panel's title
+        # The legend is above the first panel's title.
         all_axes[0].legend(loc="lower left", bbox_to_anchor=(0, 1.08), ncols=4)
         for path in paths:
             figure.savefig(path, dpi=120)
@@ -68,7 +68,7 @@ def _title(all_results: CoreResults) -> str:
 
 
 def _bars(axes: Axes, all_results: CoreResults, size: int, values: Values) -> None:
-    """A bar at each peer's median, from the lowest run to the highest a line."""
+    """Draws a bar up to each peer's median, and a line from the lowest run to the highest."""
     peers = all_results.peers()
     step = WIDTH / len(peers)
     for index, peer in enumerate(peers):
@@ -94,12 +94,12 @@ def _items(all_results: CoreResults) -> tuple[list[str], list[Measured]]:
 
 
 def _name(config: str, results: Measured) -> str:
-    """Below its bars."""
+    """Returns the text below the bars of a configuration."""
     return f"{config}\nlimited by the machine" if is_machine_the_limit(results) else config
 
 
 def _limits(axes: Axes, all_results: CoreResults, size: int) -> None:
-    """Where they are not far above all that was measured."""
+    """Draws the wire limits that are not far above all that was measured."""
     _, highest = axes.get_ylim()
     for place, results in enumerate(all_results.networks.values()):
         limit = wires(results, size)

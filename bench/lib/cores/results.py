@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What bench/cores measured (cores.json), and whether the wires or the machine were the limit."""
+"""The measurements of bench/cores (cores.json), and the limit that they show: the wires or the machine."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from lib.peers.peer import IPERF3, KINDS, Peer
 from lib.shared.results import TCP_CEILING, ResultsOf, bandwidth_of, megabytes_per_second
 
 DATA = "cores.json"
-CARRIED = 0.9  # of what TCP can use of the wires: a machine that carries this much is no bottleneck
-TOO_MUCH = 1.03  # of the same: shapers that let this much through are wrong
-BUSY_WITH_OTHERS = 0.1  # of the CPU time: with this much for others the machine is not quiet
-ALL_BUSY = 0.9  # of the cores: with this many at work there is no room for more
+CARRIED = 0.9  # the part of TCP's limit; a machine that carries this much is no bottleneck
+TOO_MUCH = 1.03  # the part of TCP's limit; shapers that let this much through are wrong
+BUSY_WITH_OTHERS = 0.1  # the part of the CPU time; with this much for others the machine is not quiet
+ALL_BUSY = 0.9  # the part of the cores; with this many at work there is no room for more
 
-Measured = ResultsOf[Peer]  # what was measured on one configuration of rails
+Measured = ResultsOf[Peer]  # the measurements on one configuration of rails
 
 
 @dataclasses.dataclass
 class CoreResults:
-    networks: dict[str, Measured]  # by configuration, as --config has it
-    left_out: dict[str, str] = dataclasses.field(default_factory=dict)  # why, by peer
+    networks: dict[str, Measured]  # the measurements by configuration, as --config has it
+    left_out: dict[str, str] = dataclasses.field(default_factory=dict)  # the reason by peer
     burst: int | None = None  # bytes that a shaper lets through at once; None: the testbed's choice
 
     def save(self, path: Path) -> None:
@@ -39,13 +39,13 @@ class CoreResults:
         return CoreResults(networks, data["left_out"], data["burst"])
 
     def peers(self) -> list[Peer]:
-        """Those of any configuration, in the order of KINDS; their labels are the same in all."""
+        """Returns the peers of all configurations, in the order of KINDS; a peer has one label in all."""
         each = self.networks.values()
         by_key = {peer.key: peer for results in each for peer in results.configs}
         return [by_key[key] for key in KINDS if key in by_key]
 
     def on_one_rail(self, config: str) -> Measured | None:
-        """What was measured on a single rail of the same rate, if this has several."""
+        """Returns the measurements on a single rail of the same rate, if this configuration has several."""
         rates = list(self.networks[config].rails.values())
         if len(rates) == 1 or len(set(rates)) > 1:
             return None
@@ -54,24 +54,24 @@ class CoreResults:
 
 
 def busy_cores(results: Measured, peer: Peer, size: int) -> float | None:
-    """The median of the repeats; None if it is not known."""
+    """Returns the median of the repeats, or None if it is not known."""
     told = [row.get("busy_cores") for row in results.rows(peer, size)]
     return statistics.median(known) if (known := [each for each in told if each is not None]) else None
 
 
 def wires(results: Measured, size: int) -> float | None:
-    """The MB/s of the message that TCP can carry; None if a rail is not shaped."""
+    """Returns the MB/s of the message that TCP can carry, or None if a rail is not shaped."""
     limit = results.wire_limit(results.configs[0], size)
     return megabytes_per_second(size, limit) * TCP_CEILING if limit else None
 
 
 @dataclasses.dataclass(frozen=True)
 class Ring:
-    """What a ring of iperf3 has carried."""
+    """The rate of a ring of iperf3, and the cores that it kept busy."""
 
-    gbits: float  # per second, from each host
+    gbits: float  # Gbit/s from each host
     of_wires: float | None  # the part of what TCP can use; None if a rail is not shaped
-    busy: float | None  # cores
+    busy: float | None  # busy cores
 
 
 def ring_of(results: Measured) -> Ring | None:
@@ -85,8 +85,10 @@ def ring_of(results: Measured) -> Ring | None:
 
 
 def is_short_of_cores(results: Measured, peer: Peer, size: int) -> bool:
-    """Whether all cores were at work, and the wires had room. A rank that waits by yielding is at work,
-    too, so that all cores may be with the wires full.
+    """Returns whether all cores were busy while the wires had room.
+
+    A rank that waits by yielding keeps its core busy, so that all cores may be busy when the wires are
+    full.
     """
     limit, speed = wires(results, size), results.median(peer, size, bandwidth_of)
     if speed is None or (limit and speed >= CARRIED * limit):
@@ -95,13 +97,13 @@ def is_short_of_cores(results: Measured, peer: Peer, size: int) -> bool:
 
 
 def others_share(results: Measured) -> float:
-    """The part of the CPU time that other processes took, in the median run."""
+    """Returns the part of the CPU time that other processes took, in the median run."""
     shares = [row["other_processes"] for row in results.measurements if "other_processes" in row]
     return statistics.median(shares) if shares else 0.0
 
 
 def is_machine_the_limit(results: Measured) -> bool | None:
-    """None if it is not known: without iperf3."""
+    """Returns whether the machine is the limit, or None if that is not known without iperf3."""
     if wires(results, results.sizes[-1]) is None:
         return True
     ring = ring_of(results)

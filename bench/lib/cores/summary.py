@@ -84,7 +84,7 @@ def _speed_of(results: Measured) -> Cell:
 
 
 def verdict(results: Measured) -> list[str]:
-    """In words: whether the machine or the wires were the limit."""
+    """Returns the sentences that say whether the machine or the wires were the limit."""
     return [_verdict_of_ring(results), *_verdict_of_cores(results), *_verdict_of_others(results)]
 
 
@@ -143,7 +143,7 @@ def _sizes_text(results: Measured, sizes: list[int]) -> str:
 
 
 def overview(all_results: CoreResults) -> str:
-    """What stands for all at the end: median MB/s, and how nezha compares."""
+    """Returns the tables of all configurations: the median MB/s, and nezha's speed-ups."""
     networks = all_results.networks
     keys = [peer.key for peer in all_results.peers()]
     rows = [["rails", "size", *keys, "TCP's limit", "limited by"]]
@@ -168,7 +168,7 @@ def _limited_by(results: Measured) -> str:
 
 
 def _comparison(all_results: CoreResults, keys: Sequence[str]) -> str:
-    """How many times as fast nezha is, by itself, as on one rail and as the others."""
+    """Returns the table of how many times as fast nezha by itself is as on one rail and as the others."""
     others = [key for key in keys if key not in (NEZHA, IPERF3)]
     rows = [["rails", "size", "one rail", *others]]
     for config, results in all_results.networks.items():
@@ -196,7 +196,7 @@ FIELDS += ["p99_us", "max_us", "mb_per_s", "part_of_limit", "cpu_s_per_gib", "bu
 
 
 def save_csv(all_results: CoreResults, path: Path) -> None:
-    """A line for each measurement; what failed has none."""
+    """Writes a line for each measurement; a failed run has none."""
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, FIELDS, extrasaction="ignore")
         writer.writeheader()

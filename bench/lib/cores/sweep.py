@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the peers of bench/cores: by turns, and a ring of iperf3 in each turn."""
+"""Runs the peers of bench/cores by turns, and a ring of iperf3 in each turn."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from lib.peers.peer import IPERF3, Peer
 from lib.peers.sweep import PeerSweep
 
 OF_A_CONNECTION = 10e9  # bits per second that a connection carries without filling its core
-MOST_CONNECTIONS = 4  # on a rail
+MOST_CONNECTIONS = 4  # the most connections of a ring on a rail
 OF_A_STREAM = 12.5e9  # bits per second that nezha assumes a connection to carry
-MOST_STREAMS = 8  # nezha's, on all rails together
+MOST_STREAMS = 8  # the most connections of nezha on all rails together
 
 
 def connections_of(rates: Sequence[int | None], hosts: int, cores: int) -> int:
-    """How many a ring of iperf3 has on each rail: as the fastest rail wants, and the cores allow.
+    """Returns the number of connections that a ring of iperf3 has on each rail.
 
-    A connection has two processes.
+    It has as many as the fastest rail needs, if the cores allow so many. A connection has two processes.
     """
     fastest = max(rate or math.inf for rate in rates)
     wanted = math.ceil(min(fastest / OF_A_CONNECTION, MOST_CONNECTIONS))
@@ -27,7 +27,7 @@ def connections_of(rates: Sequence[int | None], hosts: int, cores: int) -> int:
 
 
 def streams_of(rates: Sequence[int | None], hosts: int, cores: int) -> int:
-    """How many connections nezha has on each rail of a NIC of such a rate (rails/streams.h)."""
+    """Returns nezha's number of connections on each rail of NICs of these rates (rails/streams.h)."""
     fastest = max(rate or math.inf for rate in rates)
     wanted = round(min(fastest / OF_A_STREAM, MOST_STREAMS))
     return max(1, min(wanted, min(cores // hosts, MOST_STREAMS) // len(rates)))
@@ -35,7 +35,7 @@ def streams_of(rates: Sequence[int | None], hosts: int, cores: int) -> int:
 
 class CoreSweep(PeerSweep):
     def _measure(self, peer: Peer, sizes: list[int], repeat: int) -> None:
-        """A ring's rate is the same for all sizes."""
+        """Measures a peer; a ring runs once for all sizes, because its rate is the same for all."""
         if peer.key == IPERF3:
             if sizes != self._groups[0]:
                 return

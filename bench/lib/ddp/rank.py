@@ -20,7 +20,7 @@ from torch import nn
 
 SIDE = 32  # pixels
 CLASSES = 10
-WIDTH = 1024  # of a hidden layer
+WIDTH = 1024  # outputs of a hidden layer
 BATCH = 8
 BUCKET = 4  # MiB: DDP sends about this much at once
 PIECE = 1 << 20  # elements of 4 MiB
@@ -33,7 +33,7 @@ def say(**members: object) -> None:
 
 
 def make_net(hidden: int) -> nn.Module:
-    """Most of its parameters are in the last layers, and so most gradients are ready soon."""
+    """Returns a net with most of its parameters in the last layers, so that most gradients are ready soon."""
     layers: list[nn.Module] = [
         nn.Conv2d(3, 8, 3, stride=2, padding=1),
         nn.ReLU(),
@@ -47,16 +47,16 @@ def make_net(hidden: int) -> nn.Module:
         size = WIDTH
     net = nn.Sequential(*layers, nn.Linear(size, CLASSES))
     for layer in net:
-        if isinstance(layer, (nn.Conv2d, nn.Linear)):  # else gradients would vanish
+        if isinstance(layer, (nn.Conv2d, nn.Linear)):  # Gradients would vanish otherwise.
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
     return net
 
 
 def train(rank: int, steps: int, hidden: int) -> None:
-    torch.manual_seed(1)  # the same parameters on all ranks
+    torch.manual_seed(1)  # All ranks have the same parameters.
     net = nn.parallel.DistributedDataParallel(make_net(hidden), bucket_cap_mb=BUCKET)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.001, momentum=0.9)
-    data = torch.Generator().manual_seed(1000 + rank)  # different data on each rank
+    data = torch.Generator().manual_seed(1000 + rank)  # Each rank has different data.
     images = torch.randn(4 * BATCH, 3, SIDE, SIDE, generator=data)
     labels = torch.randint(CLASSES, (4 * BATCH,), generator=data)
     for step in range(steps):
@@ -78,7 +78,7 @@ def check(tensor: torch.Tensor, value: float) -> None:
 
 
 def single(size: int, pieces: int, elements: int, repeat: int) -> None:
-    """Allreduces that are in flight together; the first run connects, and does not count."""
+    """Measures allreduces that are in flight together; the first run connects, and does not count."""
     for number in range(repeat + 1):
         tensors = [torch.full((elements,), float(i + 1)) for i in range(pieces)]
         dist.barrier()
@@ -105,7 +105,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.backend == "nezha":
-        importlib.import_module("nezha_torch")  # registers the backend
+        importlib.import_module("nezha_torch")  # The import registers the backend.
     rank, size = int(os.environ["RANK"]), int(os.environ["SIZE"])
     dist.init_process_group(
         options.backend,

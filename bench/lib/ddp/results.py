@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What bench/ddp measured (ddp.json), and its tables."""
+"""The measurements of bench/ddp (ddp.json), and their tables."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
 
 @dataclasses.dataclass(frozen=True)
 class Cut:
-    """What a cut rail cost the ranks of a run, in seconds; `step` is the one during which it was cut."""
+    """The cost of a cut rail for the ranks of a run, in seconds; the rail was cut during the step `step`."""
 
     step: int
     before: float  # the median step on two rails
     after: float  # the median step on one rail
     took: float  # this step and the next one
-    expected: float  # had it continued at the rate of one rail at once
+    expected: float  # their time if they had gone on at once at the rate of one rail
 
     @staticmethod
     def of(steps: Sequence[dict], moment: float, warm_up: int) -> Cut | None:
-        """None if the run did not go on for long enough. `moment` is the cut's time."""
+        """Returns the cost of a cut at the time `moment`, or None if the run was too short to tell."""
         index = next((i for i, s in enumerate(steps) if s["begin"] + s["seconds"] > moment), None)
         if index is None or index < warm_up + 2 or len(steps) < index + 5:
             return None
@@ -59,16 +59,16 @@ class Cut:
 class Ddp:
     machine: dict[str, str | int]
     hosts: int
-    rates: dict[str, str]  # of the two rails, by EQUAL and UNEQUAL
+    rates: dict[str, str]  # the rates of the two rails, by EQUAL and UNEQUAL
     methods: list[str]
     repeat: int
     warm_up: int  # steps at the beginning that do not count
-    # for each run: "case", "method", "repeat", "steps" (rank 0's), "digests" (all ranks'), and
-    # "moment" if a rail was cut
+    # For each run: "case", "method", "repeat", "steps" (rank 0's), "digests" (all ranks'), and
+    # "moment" if a rail was cut.
     runs: list[dict] = dataclasses.field(default_factory=list)
-    # for each measurement: "rails", "method", "pieces", "bytes", "seconds"
+    # For each measurement: "rails", "method", "pieces", "bytes", "seconds".
     singles: list[dict] = dataclasses.field(default_factory=list)
-    endings: dict[str, str] = dataclasses.field(default_factory=dict)  # of jobs that a cut ended
+    endings: dict[str, str] = dataclasses.field(default_factory=dict)  # how a cut ended a job, by method
     failures: list[dict] = dataclasses.field(default_factory=list)
 
     def save(self, path: Path) -> None:
@@ -78,11 +78,11 @@ class Ddp:
         return [run for run in self.runs if (run["case"], run["method"]) == (case, method)]
 
     def times(self, case: str, method: str) -> list[float]:
-        """Seconds of the steps that count, of all runs."""
+        """Returns the seconds of the steps that count, of all runs."""
         return [s["seconds"] for run in self.of(case, method) for s in run["steps"][self.warm_up :]]
 
     def step(self, case: str, method: str) -> float | None:
-        """The median over the runs of their median steps."""
+        """Returns the median over the runs of their median steps."""
         medians = [
             statistics.median(s["seconds"] for s in run["steps"][self.warm_up :])
             for run in self.of(case, method)
@@ -90,7 +90,7 @@ class Ddp:
         return statistics.median(medians) if medians else None
 
     def largest_difference(self) -> float:
-        """Of losses of one step, among all runs, as a part of the loss."""
+        """Returns the largest difference between all runs' losses of one step, as a part of the loss."""
         largest = 0.0
         for same_step in zip(*([s["loss"] for s in run["steps"]] for run in self.runs)):
             least, most = min(same_step), max(same_step)
@@ -98,7 +98,7 @@ class Ddp:
         return largest
 
     def problems(self) -> list[str]:
-        """Results that cannot be."""
+        """Returns a text for each result that cannot be right."""
         found = []
         difference = self.largest_difference()
         if difference > ROUNDING:

@@ -17,20 +17,20 @@ from lib.shared.sweep import objects_of
 from processes import Process, end_sessions, finish
 from testbed import Testbed
 
-PYTHON = "/usr/bin/python3"  # Debian's, which has its PyTorch
+PYTHON = "/usr/bin/python3"  # Debian's Python, which has Debian's PyTorch
 RANK = str(Path(__file__).with_name("rank.py"))
-LINES = 12  # the last ones of the output of a run that fails
+LINES = 12  # the last lines of a failed run's output that are reported
 TIMEOUT = 20  # seconds of an operation
 PATIENCE = 180  # seconds of a run
 FAST, SLOW = "eth0", "eth1"
-THIRD = "eth2"  # slow, for the case of unequal rails
+THIRD = "eth2"  # the slow rail of the case of unequal rails
 CUT_HOST = 1
 
 
 @dataclasses.dataclass(frozen=True)
 class Effort:
     steps: int
-    cut_at: int  # a step
+    cut_at: int  # the steps before the cut
     singles: int
 
 
@@ -40,7 +40,7 @@ WARM_UP = 3  # steps
 
 
 def environment_of(method: str, rails: list[str], site: Path) -> dict[str, str]:
-    """What makes Debian's PyTorch go that way."""
+    """Returns the variables with which Debian's PyTorch uses the method."""
     nezha = {"NEZHA_RAILS": ",".join(f"tcp:{rail}" for rail in rails)}
     if method == "a":
         return {"GLOO_SOCKET_IFNAME": rails[0]}
@@ -53,7 +53,7 @@ def environment_of(method: str, rails: list[str], site: Path) -> dict[str, str]:
 
 
 def told_by(processes: list[Process]) -> dict[str, Any]:
-    """Rank 0's steps, and what all ranks end with."""
+    """Returns rank 0's steps, and the digests of the parameters with which the ranks end."""
     told = [objects_of(process.stdout) for process in processes]
     ends = [row for rows in told for row in rows if "digest" in row]
     return {
@@ -141,7 +141,7 @@ class DdpTrials:
         return bed.start([*command, "--timeout", str(TIMEOUT), *options], env=env)
 
     def _cut(self, bed: Testbed, first: Process, rail: str) -> float:
-        """Returns when the rail was cut: in the middle of a step. 0 if the ranks have ended before."""
+        """Cuts the rail in the middle of a step; returns the time, or 0 if the ranks have ended before."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline and first.returncode is None:
             steps = [row for row in objects_of(first.stdout) if "step" in row]
@@ -155,7 +155,7 @@ class DdpTrials:
 
     @staticmethod
     def _finish(processes: list[Process]) -> list[str]:
-        """What went wrong."""
+        """Waits for the ranks, and returns what went wrong."""
         try:
             failed = finish(processes, PATIENCE)
             errors = [f"{failed} ended with status {failed.returncode}"] if failed else []

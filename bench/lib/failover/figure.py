@@ -68,7 +68,7 @@ def _panel(axes: Axes, results: Outage, runs: list[Run]) -> None:
 
 
 def _limits(axes: Axes, results: Outage) -> None:
-    """What TCP can reach on all rails, and without the one that is cut."""
+    """Draws what TCP can reach on all rails, and without the one that is cut."""
     rates = results.rails
     left = sum(rate for name, rate in rates.items() if name != results.rail)
     for rate in (sum(rates.values()), left):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What bench/failover measured (failover.json), and what is worked out from it."""
+"""The measurements of bench/failover (failover.json), and the figures that are computed from them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def between(operations: Sequence[Operation], begin: float, end: float) -> list[O
 
 
 def pace(operations: Sequence[Operation]) -> float | None:
-    """The seconds of one, in the mean."""
+    """Returns the mean seconds of an operation."""
     if not operations:
         return None
     return (operations[-1].end - operations[0].begin) / len(operations)
@@ -45,30 +45,37 @@ def pace(operations: Sequence[Operation]) -> float | None:
 
 @dataclasses.dataclass
 class Run:
-    """One peer through a cut and a heal."""
+    """The run of one peer through a cut and a heal."""
 
-    peer: str  # its key
+    peer: str  # the peer's key
     way: str
-    cut: float = 0  # when it began, seconds of CLOCK_MONOTONIC
+    cut: float = 0  # the time when the cut began, in seconds of CLOCK_MONOTONIC
     heal: float = 0
-    end: float = 0  # when the observation ended
+    end: float = 0  # the time when the observation ended
     operations: list[Operation] = dataclasses.field(default_factory=list)
-    errors: list[str] = dataclasses.field(default_factory=list)  # of a peer that ended by itself
+    errors: list[str] = dataclasses.field(default_factory=list)  # the errors of a peer that failed or ended
 
     def before(self) -> float | None:
-        """The seconds of an operation on all rails; of the later half, as rates are learned first."""
+        """Returns the mean time of an operation before the cut.
+
+        Only the later half of these operations counts, because the rates are learned first.
+        """
         known = between(self.operations, 0, self.cut)
         return pace(known[len(known) // 2 :])
 
     def during(self) -> float | None:
-        """On what is left: of the later half of the outage."""
+        """Returns the mean time of an operation in the later half of the outage."""
         return pace(between(self.operations, (self.cut + self.heal) / 2, self.heal))
 
     def after(self) -> float | None:
         return pace(between(self.operations, (self.heal + self.end) / 2, self.end))
 
     def _first_steady(self, since: float, seconds: float | None) -> int | None:
-        """Of the operations that end later, the first that begins as many as are about as fast."""
+        """Returns the index of the first operation that begins STEADY operations at about the rate.
+
+        The rate is that of operations that take `seconds`. The first of them ends after `since`, but may
+        begin before it.
+        """
         if seconds is None:
             return None
         for index, each in enumerate(self.operations):
@@ -83,18 +90,18 @@ class Run:
         return None if index is None else max(0.0, self.operations[index].begin - since)
 
     def to_survivor(self) -> float | None:
-        """From the cut until operations begin that are about as fast as in the end of the outage."""
+        """Returns the time from the cut until operations are about as fast as at the end of the outage."""
         return self._reached(self.cut, self.during())
 
     def to_all(self) -> float | None:
-        """From the heal until operations begin that are about as fast as before the cut."""
+        """Returns the time from the heal until operations are about as fast as before the cut."""
         return self._reached(self.heal, self.before())
 
     def stall(self) -> float | None:
-        """How much longer than by the rate of what is left it took, from the cut until that rate.
+        """Returns how much longer the bytes took than at the rate of the remaining rails.
 
-        Of the operation in which the cut fell, that part was done which a usual one does in the
-        same time; the rest, and the operations until the rate is reached, are to be moved.
+        The bytes are those from the cut until that rate is reached. At the cut, the operation under way
+        has done the part that a usual operation does in the same time; the rest of it counts.
         """
         before, during = self.before(), self.during()
         steady = self._first_steady(self.cut, during)
@@ -107,7 +114,7 @@ class Run:
         return max(0.0, taken - (next_one - hit - done) * during)
 
     def told(self) -> str:
-        """What happened, in words."""
+        """Returns what happened, in words."""
         if not self.cut:
             return "failed"
         if any((self.cut + self.heal) / 2 < each.end <= self.heal for each in self.operations):
@@ -128,7 +135,7 @@ class Outage:
     rails: dict[str, int]  # bits per second
     size: int  # bytes
     rail: str  # the rail that is cut, at one host
-    labels: dict[str, str]  # by peer
+    labels: dict[str, str]  # the peers' labels by key
     runs: list[Run] = dataclasses.field(default_factory=list)
 
     def save(self, path: Path) -> None:

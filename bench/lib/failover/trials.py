@@ -20,7 +20,7 @@ from processes import Process, end_sessions
 from system_tools import BedError
 from testbed import Testbed
 
-HOST = 1  # whose rail is cut
+HOST = 1  # the host whose rail is cut
 POLL = 0.01  # seconds between two looks at a trace
 FOREVER = "1000000"  # operations, more than the run has time for
 DEADLINE = 60  # seconds of an operation; the run is ended sooner
@@ -28,13 +28,13 @@ DEADLINE = 60  # seconds of an operation; the run is ended sooner
 
 @dataclasses.dataclass(frozen=True)
 class Effort:
-    """Seconds."""
+    """The seconds of each part of a run."""
 
     before: float
     outage: float
     after: float
     patience: float  # further wait for a peer that stands still
-    start: float = 20.0  # until the first operation has ended
+    start: float = 20.0  # the most seconds until the first operation has ended
 
 
 FULL = Effort(before=2, outage=5, after=5, patience=6)
@@ -62,7 +62,7 @@ class OutageTrials:
         self._progress.clear()
 
     def _try(self, peer: Peer, run: Run) -> None:
-        """What goes wrong or is absent is this run's failure; the others have their turns."""
+        """Takes a peer through a cut and a heal. If something fails or is absent, the other runs go on."""
         try:
             program.check_programs(programs_of([peer]))
             with tempfile.TemporaryDirectory(dir=self._bed.shared) as folder:
@@ -98,7 +98,7 @@ class OutageTrials:
 
     def _cut_and_heal(self, processes: list[Process], trace: Path, run: Run) -> None:
         def wait(seconds: float, until: Callable[[], bool] = lambda: False) -> bool:
-            """False: one of them has ended, or the time is over."""
+            """Waits for `until`; returns False if a process has ended or the time is over before it holds."""
             limit = time.monotonic() + seconds
             while time.monotonic() < limit and not until():
                 if any(process.returncode is not None for process in processes):
@@ -122,7 +122,7 @@ class OutageTrials:
 
 
 def read(trace: Path) -> list[Operation]:
-    """The last line may not be whole yet."""
+    """Returns the operations of a trace so far, without a last line that is not whole yet."""
     text = trace.read_text() if trace.exists() else ""
     lines = text[: text.rfind("\n") + 1].splitlines()
     return [

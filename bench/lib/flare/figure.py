@@ -101,7 +101,7 @@ def _speedup(axes: Axes, cases: list[Case]) -> None:
 def _bars(
     axes: Axes, cases: list[Case], values: Callable[[Case, int, int], list[float]], ways: range
 ) -> None:
-    """A group of bars for each point, a bar of it for each way."""
+    """Draws a group of bars for each point, with a bar for each way."""
     points = points_of(cases)
     width = 0.8 / len(ways)
     for place, index in enumerate(ways):
@@ -123,7 +123,7 @@ def _bars(
 
 
 def _parts(title: str) -> Panel:
-    """Of the own wire limit, by way."""
+    """Returns a panel that shows the part of its own wire limit that each way reaches."""
 
     def draw_panel(axes: Axes, cases: list[Case]) -> None:
         def values(case: Case, index: int, size: int) -> list[float]:
@@ -132,7 +132,7 @@ def _parts(title: str) -> Panel:
         axes.set_title(title)
         _bars(axes, cases, values, range(len(cases[0].configs)))
         axes.axhline(1, **LIMIT)
-        axes.set_ylim(0, 1.25)  # with room for the legend
+        axes.set_ylim(0, 1.25)  # The top has room for the legend.
         axes.set_ylabel("part of the own wire limit (more is better)")
         axes.legend(loc="upper left", ncols=3, fontsize=8)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What bench/flare measured (flare.json): cases of allreduces by a switch and without one."""
+"""The measurements of bench/flare (flare.json): cases of allreduces by a switch and without one."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from lib.shared.units import size_text
 DATA, TABLE = "flare.json", "flare.txt"
 PICTURES = ["flare.png", "flare.svg"]
 FLARE, TCP, BOTH = "flare", "tcp", "both"  # the ways
-# The part of a full frame that a block's elements take, 1514 bytes at MTU 1500: the headers of
-# Ethernet, IP, UDP and nezha (flare_offload/wire/frame.h) take the rest.
+# The part that a block's elements take of a full frame, which has 1514 bytes at MTU 1500. The headers
+# of Ethernet, IP, UDP and nezha (flare_offload/wire/frame.h) take the rest.
 SWITCH_CEILING = 1440 / 1514
 
 GROUPS = {
@@ -36,20 +36,20 @@ class Way(Config):
 
 @dataclasses.dataclass
 class Case(ResultsOf[Way]):
-    """Ways that take turns on one testbed."""
+    """The measurements of ways that take turns on one testbed."""
 
     group: str = ""
-    label: str = ""  # its name within its group
-    switches: int = 1  # a tree, over which the hosts are spread
+    label: str = ""  # the case's name within its group
+    switches: int = 1  # the number of switches; they form a tree, over which the hosts are spread
     loss: float | None = None  # percent of the frames, lost one by one; None: no loss
     multicast: bool = False  # the hosts get the results by multicast
 
     def wire_limit(self, way: Way, size: int) -> float:
-        """The microseconds that the wire alone takes.
+        """Returns the microseconds that the wire alone takes.
 
-        A switch has each host send and receive the message once, whatever their number; over
-        point-to-point links it is 2 (n - 1) / n of it. Rails that are used together divide it so
-        that they end together.
+        With a switch, each host sends and receives the message once, for any number of hosts. Over
+        point-to-point links, each host sends and receives 2 (n - 1) / n of it. Rails that are used
+        together divide the message so that they end together.
         """
         rates = shaped_rates({name: self.rails[name] for name in way.rails})
         assert rates  # every rail of a case is shaped
@@ -69,7 +69,7 @@ class Case(ResultsOf[Way]):
         return list(map(self.part_of_limit(way), self.rows(way, size)))
 
     def speedups(self, way: Way, other: Way, size: int) -> list[float]:
-        """Of runs that followed each other: how many times as fast as the other."""
+        """Returns how many times as fast as the other way it is, for runs that followed each other."""
         others = {row["repeat"]: p50_of(row) for row in self.rows(other, size)}
         return [
             others[row["repeat"]] / p50_of(row)
@@ -78,13 +78,13 @@ class Case(ResultsOf[Way]):
         ]
 
     def switch_median(self, way: Way, size: int, name: str) -> float | None:
-        """Of what the switches counted while that size alone was measured."""
+        """Returns the median of a figure of the switches, which exists if the size was measured alone."""
         values = [row[name] for row in self.rows(way, size) if row.get(name) is not None]
         return statistics.median(values) if values else None
 
 
 def points_of(cases: Sequence[Case]) -> list[tuple[Case, int, str]]:
-    """Of one group: what has been measured, and what it is called."""
+    """Returns the case, the size and the name of each point of one group."""
 
     def name(case: Case, size: int) -> str:
         if len(case.sizes) == 1 and case.label:

@@ -31,9 +31,9 @@ from testbed import Testbed
 RAIL, OTHER = "eth0", "eth1"
 MANAGER_PORT = 7000
 PATIENCE = 20.0  # seconds for a switch or the manager to start, or to answer
-BY_SWITCH = 0.99  # of the operations: with less, the hosts were measured instead
+BY_SWITCH = 0.99  # the part of the operations; with less, the hosts were measured instead
 LEAST_RECEIVED = 1 << 20  # bytes; with less, the upkeep of sessions would be measured
-LINES = 12  # the last ones of the manager's output
+LINES = 12  # the last lines of the manager's output that are reported
 SAMPLING = 0.2  # seconds between two looks at what a switch has counted
 LOSSY_BURST = 24000  # bytes
 
@@ -43,7 +43,7 @@ def switch_hosts(case: Case) -> range:
 
 
 def manager_host(case: Case) -> int:
-    """The first switch's: a port of its own would get all that goes by multicast, too."""
+    """Returns the host of the first switch, because a port of its own would get all multicast frames, too."""
     return switch_hosts(case)[0]
 
 
@@ -79,7 +79,7 @@ def make_case(
 
 
 def way_of(key: str, manager: str, is_pair: bool) -> Way:
-    """`is_pair`: there are two rails, and TCP alone takes both."""
+    """Returns a way. With `is_pair` there are two rails, and TCP alone takes both."""
     switched = f"flare:{RAIL}@{manager}"
     ways: dict[str, tuple[str, str, list[str], list[str], list[str]]] = {
         FLARE: ("by the switch", "switch", [RAIL], [RAIL], [switched]),
@@ -102,7 +102,7 @@ def way_of(key: str, manager: str, is_pair: bool) -> Way:
 
 
 def fabric_text(bed: Testbed, case: Case) -> str:
-    """The hosts, spread evenly over the switches; these are linked to the first one."""
+    """Returns the fabric: hosts, spread evenly over the switches, which are linked to the first switch."""
     first = case.hosts
 
     def at(host: int) -> str:
@@ -120,16 +120,16 @@ def fabric_text(bed: Testbed, case: Case) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """What all switches together have received, and what that has cost them."""
+    """The frames and bytes that all switches together have received, and the CPU time that these cost."""
 
     seconds: float
     frames: int
     bytes: int
-    cpu: float  # seconds
+    cpu: float  # seconds of CPU time
 
 
 class Fabric:
-    """On hosts after those of the ranks."""
+    """The switches and their manager, which run on hosts after those of the ranks."""
 
     def __init__(self, bed: Testbed, case: Case) -> None:
         self._folder = tempfile.TemporaryDirectory(dir=bed.shared)
@@ -137,7 +137,7 @@ class Fabric:
         self._secret.write_text(secrets.token_hex(32))
         self._secret.chmod(0o600)
         hosts = switch_hosts(case)
-        for host in hosts:  # a switch takes what all its ports can carry
+        for host in hosts:  # A switch takes what all its ports can carry.
             bed.set_rate(RAIL, "none", host)
         self._switches = [self._start_switch(bed, host) for host in hosts]
         fabric = Path(self._folder.name) / "fabric"
@@ -164,7 +164,7 @@ class Fabric:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Of a rank."""
+        """The environment variables of a rank."""
         return {"NEZHA_FLARE_SECRET": str(self._secret)}
 
     def sample(self) -> Sample:
@@ -188,19 +188,19 @@ class Fabric:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Of a process so far, with the kernel's work for it."""
+    """Returns the CPU time of a process so far, with the kernel's work for it."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager
 def sampled(fabric: Fabric) -> Iterator[list[Sample]]:
-    """Samples from before to after, complete when that is over."""
+    """Takes samples from the start of the context to its end; the list is complete after the context."""
     samples = [fabric.sample()]
     over = threading.Event()
 
     def look() -> None:
-        with contextlib.suppress(BedError):  # the last sample reports the error
+        with contextlib.suppress(BedError):  # The last sample reports the error.
             while not over.wait(SAMPLING):
                 samples.append(fabric.sample())
 
@@ -215,7 +215,10 @@ def sampled(fabric: Fabric) -> Iterator[list[Sample]]:
 
 
 def figures_of(samples: Sequence[Sample]) -> dict[str, float]:
-    """Empty if the switches have received nothing to speak of. Frames by the second: while busy."""
+    """Returns the figures of the switches, or none if these have received less than LEAST_RECEIVED.
+
+    The frames per second are those of the time while the switches are busy.
+    """
     first, last = samples[0], samples[-1]
     received = last.bytes - first.bytes
     if received < LEAST_RECEIVED:
@@ -254,7 +257,7 @@ class FlareSweep(Sweep[Way]):
             rows, errors = super()._launch(config, sizes)
         if config.key == FLARE and any(part_by_switch(row) < BY_SWITCH for row in rows):
             return [], ["the hosts did without the switch", *errors, *self._fabric.said()]
-        if len(sizes) == 1:  # otherwise the figures are of several sizes
+        if len(sizes) == 1:  # Otherwise the figures are of several sizes.
             rows = [row | figures_of(samples) for row in rows]
         return rows, errors
 
@@ -265,7 +268,10 @@ class FlareSweep(Sweep[Way]):
 
 
 def part_by_switch(row: dict) -> float:
-    """Of the operations, as their bytes tell: what ranks agree on beside them goes by TCP."""
+    """Returns the part of the operations that went by the switch.
+
+    The bytes show this, because the messages by which ranks agree go by TCP.
+    """
     sent = sum(rail["bytes"] for rail in row["rails"] if rail["name"] == "flare")
     return sent / (row["iterations"] * row["bytes"] * row["ranks"])
 

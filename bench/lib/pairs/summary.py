@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What bench/pairs concludes: ratios of runs that followed each other, and how sure they are."""
+"""The conclusions of bench/pairs: ratios of runs that followed each other, and their confidence intervals."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ CONFIDENCE = 0.95
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Has the median of what the values are drawn from with that confidence, whatever that is.
+    """Returns an interval that has the median of the values' distribution with that confidence.
 
-    The sign test: each value is as often above the median as below. None of too few values.
+    The sign test assumes nothing about the distribution but that a value is as often above its median as
+    below. The function returns None if there are too few values.
     """
     n = len(values)
     below, left_out = 0.0, 0  # the probability that so few values are below the median
@@ -31,7 +32,7 @@ def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 @dataclasses.dataclass
 class Comparison:
-    """Of a way's times with those of the first one, at one size."""
+    """The ratios of a way's times to those of the first way, at one size."""
 
     config: Config
     size: int
@@ -44,8 +45,9 @@ class Comparison:
 
 
 def compare(results: Results, runs: int = 1) -> list[Comparison]:
-    """By size; a pair has that many runs of each way. Ways of which no run has a partner are left
-    out.
+    """Returns the comparisons by size. A pair has `runs` runs of each way.
+
+    Ways of which no run has a partner are left out.
     """
     first, *others = results.configs
     comparisons = []
@@ -66,7 +68,7 @@ def _ratios(
 
 
 def _by_pair(rows: Sequence[dict], runs: int, value: Value) -> dict[int, float]:
-    """The medians of each pair's runs."""
+    """Returns the median of each pair's runs."""
     values: dict[int, list[float]] = {}
     for row in rows:
         values.setdefault(row["repeat"] // runs, []).append(value(row))
@@ -74,7 +76,7 @@ def _by_pair(rows: Sequence[dict], runs: int, value: Value) -> dict[int, float]:
 
 
 def slower_than(comparisons: Sequence[Comparison], ratio: float | None) -> list[str]:
-    """Which may take more than that part of the first one's time."""
+    """Returns a text for each way that may take more than `ratio` of the first way's time."""
     if ratio is None:
         return []
     slow = []

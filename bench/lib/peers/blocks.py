@@ -15,7 +15,7 @@ Cell = Callable[[Peer, int], str]  # the text of the cell for a peer and a size
 def block(
     heading: str, results: ResultsOf[Peer], sizes: Sequence[int], cell: Cell, waits_by: str = ""
 ) -> str:
-    """A line for each peer; `waits_by` heads a column that says how its ranks wait."""
+    """Returns a line for each peer; `waits_by` heads a column that says how its ranks wait."""
     rows = [[heading, *([waits_by] if waits_by else []), *map(size_text, sizes)]]
     for peer in results.configs:
         cells = [cell(peer, size) for size in sizes]
@@ -24,7 +24,7 @@ def block(
 
 
 def medians(results: ResultsOf[Peer], value: Value, digits: str = "") -> Cell:
-    """Of the repeats, with a mark if some failed."""
+    """Returns the cells of the medians of the repeats, with a mark if some failed."""
 
     def cell(peer: Peer, size: int) -> str:
         return number(results.median(peer, size, value), digits) + results.mark(peer, size)
@@ -33,14 +33,14 @@ def medians(results: ResultsOf[Peer], value: Value, digits: str = "") -> Cell:
 
 
 def number(value: float | None, digits: str = "") -> str:
-    """Three digits or more, unless it is said how many."""
+    """Returns a number as text, with three digits or more, unless `digits` is given."""
     if value is None:
         return "-"
     return format(value, digits or (".3g" if value < 100 else ".0f"))
 
 
 def aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
-    """So many columns start at one place, the others end at one."""
+    """Returns the lines of a table; `left` columns are aligned to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows)]
     return [
         "  ".join(

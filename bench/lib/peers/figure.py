@@ -59,7 +59,7 @@ def _cpu(axes: Axes, results: ResultsOf[Peer]) -> None:
 
 
 def _legend(axes: Axes, results: ResultsOf[Peer]) -> None:
-    """What the other panels' lines are; this one has none."""
+    """Draws the legend of the other panels' lines in a panel of its own."""
     for peer in results.configs:
         colour, marker = LOOKS[peer.key]
         axes.plot([], [], color=colour, marker=marker, label=f"{peer.label} ({peer.regime})")

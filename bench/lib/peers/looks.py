@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the pictures draw each peer: a colour and a marker, as figure.LOOKS.
+"""The colour and the marker of each peer in the pictures, as in figure.LOOKS.
 
 A family of peers has one colour in several shades.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What bench/peers and bench/cores set nezha beside, and how each of them is run."""
+"""The peers that bench/peers and bench/cores compare nezha with, and the commands that run them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ TESTBED_SSH = program.ROOT / "bench" / "testbed-ssh"
 
 @dataclasses.dataclass(frozen=True)
 class Peer(Config):
-    """Whichever rails it uses, `rails` are all of them: every peer is held to the same limit."""
+    """A peer. `rails` are all rails, whichever it uses, because every peer is held to the same limit."""
 
-    regime: str  # how a rank waits
-    launcher: list[str]  # what starts the ranks of `command`; none: a process on each host
+    regime: str  # the way in which a rank waits
+    launcher: list[str]  # the command that starts the ranks; if empty, each host runs `command`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Network:
         return max(self.rates, key=lambda name: self.rates[name] or math.inf)
 
     def without_others(self) -> Network:
-        """The fastest rail alone."""
+        """Returns the network with the fastest rail alone."""
         return dataclasses.replace(self, rates={self.fastest: self.rates[self.fastest]})
 
 
@@ -60,7 +60,7 @@ def nezha_cpu_first(network: Network) -> list[str]:
 
 
 def nezha_without_rail_threads(network: Network) -> list[str]:
-    """With one connection on each rail, as nezha has it then."""
+    """Returns nezha's command with one connection on each rail, as nezha has without rail threads."""
     return ["env", "NEZHA_RAIL_THREADS=0", *nezha(dataclasses.replace(network, streams=1))]
 
 
@@ -93,7 +93,7 @@ def gloo_contexts(network: Network) -> list[str]:
 
 
 def gloo_over_nezha(*variables: str) -> Callable[[Network], list[str]]:
-    """gloo-bench, unchanged: the library puts nezha in the place of Gloo's device."""
+    """Returns the command of an unchanged gloo-bench, whose device the library replaces by nezha."""
     preload = f"LD_PRELOAD={program.path_of(program.GLOO_LIBRARY)}"
 
     def command(network: Network) -> list[str]:
@@ -104,7 +104,7 @@ def gloo_over_nezha(*variables: str) -> Callable[[Network], list[str]]:
 
 
 def is_over_nezha(peer: Peer) -> bool:
-    """Whether a program of Gloo's is to have its device from nezha."""
+    """Returns whether the peer is a program of Gloo's that should get its device from nezha."""
     return peer.key in (GLOO_DEVICE, GLOO_PRELOAD)
 
 
@@ -125,7 +125,7 @@ def mpi(library: str) -> Callable[[Network], list[str]]:
 
 
 def settings(option: str, values: Mapping[str, object]) -> list[str]:
-    """Such as --mca NAME VALUE for each."""
+    """Returns the words that set each value, such as --mca NAME VALUE."""
     return [word for name, value in values.items() for word in (option, name, str(value))]
 
 
@@ -155,7 +155,7 @@ def open_mpi_launcher(network: Network, spins: bool = False) -> list[str]:
 
 
 def open_mpi(network: Network, spins: bool = False) -> list[str]:
-    """Over its own TCP."""
+    """Returns the launcher of Open MPI over its own TCP."""
     transport = {"pml": "ob1", "btl": "tcp,self", "btl_tcp_if_include": ",".join(network.rates)}
     return [*open_mpi_launcher(network, spins), *settings("--mca", transport)]
 
@@ -168,7 +168,10 @@ def open_mpi_ring(network: Network) -> list[str]:
 
 
 def weighted_open_mpi(network: Network) -> list[str]:
-    """Of an allreduce the ring, whose messages are long enough to be divided."""
+    """Returns the launcher of Open MPI with parts as the rates.
+
+    An allreduce runs as a ring, whose messages are long enough to be divided.
+    """
     rates = shaped_rates(network.rates)
     assert rates  # unequal() admits no network with a rail that is not shaped
     megabits = {f"btl_tcp_bandwidth_{name}": rate // 10**6 for name, rate in rates.items()}
@@ -190,7 +193,7 @@ def open_mpi_over_ucx(network: Network) -> list[str]:
         "pml": "ucx",
         "osc": "^ucx",
         "btl": "^openib",
-        # otherwise UCX is not used where it has only TCP
+        # Without these, Open MPI does not use UCX where UCX has only TCP.
         "opal_common_ucx_tls": "any",
         "opal_common_ucx_devices": "any",
     }
@@ -232,7 +235,7 @@ def has_data(network: Network) -> bool:
 
 
 def of_allreduce(network: Network) -> bool:
-    """An algorithm that is chosen by name is an allreduce's."""
+    """Returns whether the collective is an allreduce, for which alone an algorithm is chosen by name."""
     return network.collective == ALLREDUCE
 
 
@@ -376,7 +379,7 @@ DEFAULT = [key for key, kind in KINDS.items() if kind.by_default]
 
 
 def make_peers(keys: list[str], network: Network) -> list[Peer]:
-    """Those that fit the network and the collective."""
+    """Returns the peers that fit the network and the collective."""
     peers = []
     for key in keys:
         kind = KINDS[key]
@@ -388,7 +391,7 @@ def make_peers(keys: list[str], network: Network) -> list[Peer]:
 
 
 def programs_of(peers: list[Peer]) -> list[str]:
-    """What has to be built."""
+    """Returns the programs that have to be built."""
     words = [word.rpartition("=")[2] for peer in peers for word in peer.launcher + peer.command]
     paths = set(map(Path, words))
     programs = {path.name for path in paths if path.parent == PROGRAMS}
@@ -396,7 +399,7 @@ def programs_of(peers: list[Peer]) -> list[str]:
     return sorted(programs | ({library} if program.path_of(library) in paths else set()))
 
 
-# groups of tools/packages, by what starts a peer
+# The groups of tools/packages, by the program that starts a peer.
 PACKAGES = {
     "mpirun.openmpi": "openmpi",
     "mpirun.mpich": "mpich",
@@ -406,6 +409,6 @@ PACKAGES = {
 
 
 def packages_of(peers: list[Peer]) -> list[str]:
-    """The groups that have to be installed, beside those of nezha and Gloo."""
+    """Returns the groups that have to be installed, beside those of nezha and Gloo."""
     first = [(peer.launcher + peer.command)[0] for peer in peers]
     return sorted({PACKAGES[word] for word in first if word in PACKAGES})

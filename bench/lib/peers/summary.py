@@ -27,7 +27,7 @@ from lib.shared.results import (
 from lib.shared.units import size_text
 
 COPIED_IN_PARTS = ["allgather", "reduce_scatter", "alltoall", "gather"]
-SMALL = 1 << 16  # bytes; up to here CPU time is told by the operation, above by the GiB
+SMALL = 1 << 16  # bytes; up to this size CPU time is given per operation, above it per GiB
 NOTES = f"""\
 p50: the largest p50 of any rank. The wire limit is the sum of all rails' rates, whichever rails a peer
 uses; TCP can use {TCP_CEILING:.3f} of it. Each table says what the limit means for its collective.
@@ -47,7 +47,7 @@ def legend(peers: Sequence[Peer]) -> str:
 
 
 def table(results: ResultsOf[Peer]) -> str:
-    """Of one network and collective."""
+    """Returns the tables of one network and collective."""
     sizes = results.sizes
     small = [size for size in sizes if size <= SMALL]
     large = [size for size in sizes if size > SMALL]
@@ -72,7 +72,7 @@ def table(results: ResultsOf[Peer]) -> str:
 
 
 def _about(results: ResultsOf[Peer]) -> list[str]:
-    """What is special of the collective, and its wire limit."""
+    """Returns the notes on the collective and its wire limit."""
     about = results.about
     notes = about.notes()
     if is_limited(results):
@@ -91,7 +91,7 @@ def _cpu_microseconds_of(row: dict) -> float:
 
 
 def _lead(results: ResultsOf[Peer]) -> str:
-    """How many times as fast as the best peer nezha is, be it that some runs of it failed."""
+    """Returns how many times as fast as the best peer nezha is; some runs of that peer may have failed."""
     nezha = results.config(NEZHA)
     no_peers = (*NEZHAS, GLOO_DEVICE, GLOO_PRELOAD, IPERF3)
     others = [peer for peer in results.configs if peer.key not in no_peers]
@@ -107,7 +107,7 @@ def _lead(results: ResultsOf[Peer]) -> str:
 
 
 def _lead_over(results: ResultsOf[Peer], key: str, others: Sequence[str]) -> str:
-    """How many times as fast as those of the others that were measured; empty if nothing is known."""
+    """Returns how many times as fast as each of the others the peer is; empty if nothing was measured."""
     peer = results.config(key)
     rows = [[f"{key}: times as fast as", *map(size_text, results.sizes)]]
     for other in map(results.config, others):
@@ -125,8 +125,9 @@ FIELDS += ["min_us", "p50_us", "p99_us", "max_us", "part_of_limit", "cpu_s_per_g
 
 
 def save_csv(networks: Sequence[ResultsOf[Peer]], path: Path) -> None:
-    """A line for each measurement; what failed has none. `size` is as in the tables, `bytes` that of
-    the whole vector.
+    """Writes a line for each measurement; a failed run has none.
+
+    `size` is the size in the tables, and `bytes` is that of the whole vector.
     """
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, FIELDS, extrasaction="ignore")

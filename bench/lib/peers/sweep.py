@@ -22,11 +22,11 @@ from system_tools import BedError
 from testbed import Testbed
 
 LEAST = 1 << 16  # bytes; iperf3's rate says nothing about shorter messages
-LONG_MESSAGE = 1 << 20  # bytes; it goes over more than one rail if a connection has them
+LONG_MESSAGE = 1 << 20  # bytes; such a message goes over several rails if its connection has them
 OPERATIONS = 16  # a run has time for this many at the wire limit, if they take at most LONG
 LONG = 1.0  # seconds
 PARTING = 3.0  # seconds that MPI may take to end after the last result
-LINES = 12  # the last ones of the output of a peer that fails
+LINES = 12  # the last lines of a failed peer's output that are reported
 IPERF3_PORT = 5201  # the port of a rail's first connection
 IPERF3_SECONDS = 2
 IPERF3_WARM_UP = 1  # seconds before IPERF3_SECONDS
@@ -34,8 +34,9 @@ IPERF3_PATIENCE = 20.0  # seconds
 
 
 def warm_up_of(size: int, hosts: int = 1, about: Collective = COLLECTIVES[ALLREDUCE]) -> int:
-    """Iterations before the clock runs, for all peers alike: as many as nezha learns by, which it does
-    of allreduces alone.
+    """Returns the number of iterations before the clock runs, which is the same for all peers.
+
+    It is the number by which nezha learns, if nezha learns the size. Nezha learns from allreduces alone.
     """
     learns = about.name == ALLREDUCE and size < LEARNED_BELOW
     return LEARNING if learns else warm_up(about.vector(size, hosts))
@@ -44,7 +45,7 @@ def warm_up_of(size: int, hosts: int = 1, about: Collective = COLLECTIVES[ALLRED
 def groups_of(
     sizes: Sequence[int], hosts: int = 1, about: Collective = COLLECTIVES[ALLREDUCE]
 ) -> list[list[int]]:
-    """What is run by one launch: sizes of as many iterations before the clock runs."""
+    """Returns the sizes of each launch, which have the same number of iterations before the clock runs."""
 
     def warm_up(size: int) -> int:
         return warm_up_of(size, hosts, about)
@@ -53,10 +54,10 @@ def groups_of(
 
 
 def announce_rails(bed: Testbed, first: str) -> None:
-    """For MPTCP's connections, which are made on the first rail, to use the others too."""
+    """Lets MPTCP's connections, which are made on the first rail, use the others, too."""
     for host in range(bed.hosts):
         others = [rail for rail in bed.rails_of(host) if rail.name != first]
-        lines = ["endpoint flush"]  # removes those of a try that failed half-way
+        lines = ["endpoint flush"]  # This removes the endpoints of a try that failed half-way.
         lines += [f"limits set subflow {len(others)} add_addr_accepted {len(others)}"]
         lines += [
             f"endpoint add {rail.address(host)} dev {rail.name} port {40000 + index} signal"
@@ -69,10 +70,10 @@ def announce_rails(bed: Testbed, first: str) -> None:
 def start_ranks(
     bed: Testbed, peer: Peer, command: list[str], awaited: int
 ) -> list[Process]:
-    """`awaited` results are to come."""
+    """Starts the ranks of a peer, from which `awaited` results should come."""
     if not peer.launcher:
         return bed.start(command)
-    # on the switch, from which it reaches the hosts through the management network
+    # The launcher runs on the switch, from which it reaches the hosts through the management network.
     environment = ["env", f"TESTBED_PREFIX={bed.prefix}"]
     popen = subprocess.Popen(
         bed.exec_argv("sw", [*environment, *peer.launcher, *command]),
@@ -85,7 +86,7 @@ def start_ranks(
 
 
 def end_leftovers(bed: Testbed) -> None:
-    """A launcher that is killed leaves ranks behind, which would disturb what comes next."""
+    """Ends the ranks that a killed launcher leaves behind, which would disturb the next launch."""
     with held_namespaces(namespaces_of(bed.prefix)) as namespaces:
         end_all(lambda: namespace_members(namespaces))
 
@@ -101,11 +102,11 @@ class PeerSweep(Sweep[Peer]):
     ) -> None:
         groups = groups_of(results.sizes, results.hosts, results.about)
         super().__init__(bed, results, seconds, progress, groups, most_stolen)
-        self._awaited = 0  # results of the launch that is under way
+        self._awaited = 0  # the results of the launch that is under way
         self._are_rails_announced = False
 
     def _launch(self, peer: Peer, sizes: list[int]) -> tuple[list[dict], list[str]]:
-        """What goes wrong or is absent is this peer's failure; the others have their turns."""
+        """Launches a peer. If something fails or is absent, this peer fails, and the others go on."""
         try:
             program.check_programs(programs_of([peer]))
             return self._run(peer, sizes)
@@ -136,7 +137,7 @@ class PeerSweep(Sweep[Peer]):
         return rows, errors[:1] + errors[1:][-LINES:]
 
     def _run_over_mptcp(self, peer: Peer, sizes: list[int]) -> tuple[list[dict], list[str]]:
-        """A connection that fell back to TCP is no MPTCP's, and would be measured as such."""
+        """Runs a peer over MPTCP, and reports it as failed if its connections fell back to TCP."""
         if not self._are_rails_announced:
             announce_rails(self._bed, Network(self._bed.hosts, self._results.rails).fastest)
             self._are_rails_announced = True
@@ -151,8 +152,9 @@ class PeerSweep(Sweep[Peer]):
         return [], [f"it is TCP's: of the rails it used {', '.join(used) or 'none'}"]
 
     def _run_over_nezha(self, peer: Peer, sizes: list[int]) -> tuple[list[dict], list[str]]:
-        """A library that is not loaded, or finds nothing to take over, leaves Gloo its own device,
-        which would be measured as nezha's.
+        """Runs a peer over nezha's device, and reports it as failed if Gloo used its own device.
+
+        Gloo does so if the library is not loaded, or if the library finds nothing to take over.
         """
         rows, errors = self._run_ranks(peer, sizes)
         devices = [row.get("device", "") for row in rows]
@@ -160,7 +162,7 @@ class PeerSweep(Sweep[Peer]):
         return ([], [f"it ran on another device: {others[0]}"]) if others else (rows, errors)
 
     def _carried(self) -> dict[str, int]:
-        """Bytes to and from the first host, which has the root, by each rail."""
+        """Returns the bytes to and from the first host, which has the root, by rail."""
         counters = {name: self._bed.counters(0, name) for name in self._results.rails}
         return {name: each["tx_bytes"] + each["rx_bytes"] for name, each in counters.items()}
 
@@ -168,7 +170,7 @@ class PeerSweep(Sweep[Peer]):
         return start_ranks(self._bed, peer, command, self._awaited)
 
     def _connections(self) -> int:
-        """Of each rail, in a ring of iperf3."""
+        """Returns the number of connections of each rail in a ring of iperf3."""
         return 1
 
     def _ring_of_iperf3(self, sizes: list[int]) -> list[dict]:
@@ -182,16 +184,16 @@ class PeerSweep(Sweep[Peer]):
 
 
 class Launcher(Process):
-    """mpirun, which is taken as ended some time after the last result that is awaited.
+    """An mpirun, which counts as ended some time after the last result that is awaited.
 
-    MPICH often hangs in MPI_Finalize: a rank waits for UCX to close its connections, which those
-    that are already in the barrier after that do no more serve.
+    MPICH often hangs in MPI_Finalize: a rank waits for UCX to close its connections, but ranks that are
+    already in the barrier after that no longer serve these.
     """
 
     def __init__(self, popen: subprocess.Popen[bytes], awaited: int) -> None:
         super().__init__(popen, rank=0, host=0, local_rank=0, echo=None)
         self._awaited = awaited
-        self._all_there: float | None = None  # when all results were seen
+        self._all_there: float | None = None  # the time when all results had come
 
     @property
     def returncode(self) -> int | None:
@@ -209,12 +211,14 @@ class Launcher(Process):
 
 # ---- iperf3 -----------------------------------------------------------------------------------
 
-Report = dict  # what `iperf3 --json` prints
+Report = dict  # the output of `iperf3 --json`
 
 
 def run_ring(bed: Testbed, connections: int) -> list[list[Report]]:
-    """By host: the reports of what it sends to the next one, on every rail at once, by so many
-    connections of each rail. Each has processes of its own, as iperf3 may have one thread for all.
+    """Runs a ring, in which each host sends to the next one on every rail at once, and returns its reports.
+
+    The reports are grouped by host. Each connection of a rail has processes of its own, because iperf3 may
+    have one thread for all connections.
     """
     ports = [
         (host, rail, str(IPERF3_PORT + index))
@@ -237,7 +241,7 @@ def run_ring(bed: Testbed, connections: int) -> list[list[Report]]:
         failed = finish([*clients, *servers], IPERF3_PATIENCE)
     finally:
         end_sessions([*clients, *servers])
-    if failed:  # a client says why on its standard output
+    if failed:  # A client gives the reason on its standard output.
         raise BedError(f"iperf3 on {failed} ended with {failed.code}:\n{failed.output.strip()}")
     reports = [json.loads(client.stdout) for client in clients]
     return [
@@ -249,12 +253,12 @@ def run_ring(bed: Testbed, connections: int) -> list[list[Report]]:
 def at_rates_of(
     reports: list[list[Report]], hosts: int, size: int, about: Collective = COLLECTIVES[ALLREDUCE]
 ) -> dict:
-    """A row as the other programs': what it would take to send what the wire must carry at the rates
-    of this ring.
+    """Returns a row like those of the other programs, for a collective at the rates of this ring.
 
-    Each host sends to the next one, over all its rails. All have the same rails, so the
-    median host stands for them, lest one connection that loses much speak for all. A reference, not
-    a bound: the connections share the cores.
+    Its time is that in which the ring sends what the wire must carry. Each host sends to the next one over
+    all its rails. All hosts have the same rails, so that the rate is that of the median host; one
+    connection that loses much then has no effect. The time is a reference and not a bound, because the
+    connections share the cores.
     """
     ends = [[report["end"] for report in of_host] for of_host in reports]
     rates = [sum(end["sum_received"]["bits_per_second"] for end in host) / 8 for host in ends]

@@ -20,7 +20,7 @@ from system_tools import BedError
 
 MIB = 1 << 20
 PERFTEST_PORT, QPERF_PORT = 18515, 19765
-VOLUME = 24 * MIB  # the least that perftest moves with messages of a size
+VOLUME = 24 * MIB  # the least bytes that perftest moves with messages of a size
 PATIENCE = 120.0  # seconds that one run may take
 WARM_UP = 2  # exchanges
 PERFTEST = ["ib_write_bw", "ib_read_bw --events"]
@@ -30,7 +30,7 @@ GOAL = 1.3  # times ib_send_lat's time
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """What the two ranks have."""
+    """The devices and the interfaces of the two ranks, and the index of their GID."""
 
     devices: list[str]
     interfaces: list[str]
@@ -45,7 +45,7 @@ class Pair:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """MiB a second, both directions together."""
+    """The MiB/s of one size, both directions together."""
 
     size: int
     perftest: list[float]
@@ -55,7 +55,7 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Latencies:
-    """Microseconds of one message."""
+    """The microseconds of one short message."""
 
     send: float  # ib_send_lat
     rdma: float
@@ -73,13 +73,13 @@ def start(command: Sequence[str], rank: int) -> Process:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        start_new_session=True,  # so that all of it can be ended
+        start_new_session=True,  # All of the session can be ended.
     )
     return Process(popen, rank, rank, 0, None)
 
 
 def together(processes: Sequence[Process]) -> str:
-    """Waits for them; the first one's output."""
+    """Waits for the processes, and returns the first one's output."""
     failed = finish(processes, PATIENCE)
     if failed:
         raise BedError(f"{failed} failed:\n{failed.output}")
@@ -99,7 +99,7 @@ def await_listener(server: Process, port: int) -> None:
 
 
 def perftest(pair: Pair, command: str) -> list[float]:
-    """The numbers of its last line."""
+    """Runs a command of perftest, and returns the numbers of its last line."""
 
     def end(rank: int, *more: str) -> Process:
         device = ["--ib-dev", pair.devices[rank], "--gid-index", str(pair.gid)]
@@ -118,7 +118,7 @@ def perftest(pair: Pair, command: str) -> list[float]:
 
 
 def bandwidth(pair: Pair, command: str, size: int) -> float:
-    """MiB a second; of the average, as the peak is that of a few messages."""
+    """Returns the average MiB/s, because the peak is that of a few messages."""
     rounds = max(20, VOLUME // size)
     return perftest(pair, f"{command} --size {size} --iters {rounds}")[3]
 
@@ -141,7 +141,7 @@ def bare_latency() -> float:
 
 
 def nezha(rails: Sequence[str], collective: str, sizes: Sequence[int], seconds: float) -> list[float]:
-    """The median microseconds of each size."""
+    """Runs nezha-bench, and returns the median microseconds of each size."""
     options = ["--size", "2", "--type", "uint8", "--elements", ",".join(map(str, sizes))]
     options += ["--warmup-iters", str(WARM_UP), "--iteration-time", f"{seconds}s", "--format", "json"]
     with tempfile.TemporaryDirectory(prefix="nezha-rdma-") as meeting:
@@ -156,7 +156,7 @@ def nezha(rails: Sequence[str], collective: str, sizes: Sequence[int], seconds: 
 
 
 def exchange(rails: Sequence[str], sizes: Sequence[int], seconds: float) -> list[float]:
-    """MiB a second, both directions."""
+    """Returns the MiB/s of exchanges of each size, both directions together."""
     times = nezha(rails, "send_recv", sizes, seconds)
     return [2 * size / MIB / (time / 1e6) for size, time in zip(sizes, times)]
 

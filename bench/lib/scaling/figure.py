@@ -15,7 +15,7 @@ from lib.shared.units import size_text
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
-# by way: a colour, and a marker
+# The colour and the marker of each way.
 LOOKS = {
     "auto": ("#0b4f8a", "s"),
     "ring": ("#5aa7dc", "o"),
@@ -32,7 +32,7 @@ COLUMNS = 3
 
 def draw(results: Scaling, out: Path) -> list[Path]:
     costs = [cost for cost in COSTS if cost.key in DRAWN]
-    panels = len(costs) + len(results.sizes) + 1  # and the legend
+    panels = len(costs) + len(results.sizes) + 1  # The legend is the last panel.
     rows = -(-panels // COLUMNS)
     with plt.rc_context(STYLE):
         drawing, all_axes = plt.subplots(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What bench/scaling measured (scaling.json), and what it would be with many more ranks."""
+"""The measurements of bench/scaling (scaling.json), and their extrapolation to many more ranks."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ TABLE = "scaling.csv"
 PICTURES = ["scaling.png", "scaling.svg"]
 FAR = [1000, 10000]  # numbers of ranks that are extrapolated, not measured
 
-# How a cost may grow with the number of ranks n: the form's name, and the term that is added to a
-# constant. The slowest growth comes first.
+# The forms in which a cost may grow with the number of ranks n: the form's name, and the term that is
+# added to a constant. The slowest growth comes first.
 FORMS: dict[str, Callable[[float], float]] = {
     "constant": lambda n: 0.0,
     "log n": lambda n: math.log2(n),
@@ -29,7 +29,7 @@ FORMS: dict[str, Callable[[float], float]] = {
     "n²": lambda n: n * n,
 }
 LEAST_POINTS = 4  # numbers of ranks that a fit needs
-LEAST_FOR_SQUARE = 6  # for n², which magnifies noise a thousandfold
+LEAST_FOR_SQUARE = 6  # numbers of ranks that a fit with n² needs, which magnifies noise a thousandfold
 CLEARLY = 0.9  # a faster form replaces a slower one if its error is at most this part
 
 
@@ -48,7 +48,7 @@ class Fit:
 
 
 def line_through(points: Sequence[tuple[float, float]], form: str) -> tuple[float, float]:
-    """The constant and the slope of least squares."""
+    """Returns the constant and the slope of the least-squares line."""
     xs = [FORMS[form](n) for n, _ in points]
     ys = [y for _, y in points]
     x_mean, y_mean = statistics.fmean(xs), statistics.fmean(ys)
@@ -68,7 +68,7 @@ def fit_of(points: Sequence[tuple[float, float]], form: str) -> Fit:
 
 
 def error_left_out(points: Sequence[tuple[float, float]], form: str) -> float:
-    """Of what a form tells of each point from the others alone."""
+    """Returns the root mean square error of a form that predicts each point from the other points."""
     squares = []
     f = FORMS[form]
     for index, (n, y) in enumerate(points):
@@ -78,10 +78,10 @@ def error_left_out(points: Sequence[tuple[float, float]], form: str) -> float:
 
 
 def best_fit(points: Sequence[tuple[float, float]]) -> Fit | None:
-    """Of the form that tells best of points that it has not seen; no cost falls with the ranks.
+    """Returns the fit of the form that best predicts points to which it was not fitted.
 
-    A form that grows faster is taken only if it is clearly better, as it tells of much more far
-    away. None if there are too few points.
+    No cost falls with the ranks. A form that grows faster is taken only if it is clearly better, because it
+    extrapolates to much higher costs. The function returns None if there are too few points.
     """
     known = len({n for n, _ in points})
     if known < LEAST_POINTS:
@@ -106,20 +106,20 @@ class Way:
     command: list[str]
 
 
-MEDIAN_AND_WORST: list[Callable[[list], float]] = [statistics.median, max]  # of the ranks
+MEDIAN_AND_WORST: list[Callable[[list], float]] = [statistics.median, max]  # of the ranks' values
 
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
     """A figure of each rank's start-up."""
 
-    key: str  # in a row of --start-up
+    key: str  # the figure's name in a row of --start-up
     label: str
     digits: int = 0
-    # Which rank's value is drawn and extrapolated: the greatest, as a site must provide for it; but
-    # for times the median, because the load of other ranks determines the largest.
+    # This selects the rank's value that is drawn and extrapolated: the greatest one, because a site must
+    # provide for it. For times it is the median, because the load of other ranks determines the largest.
     of_ranks: Callable[[list], float] = max
-    is_own: bool = True  # the rank's own; not affected by others that share the cores
+    is_own: bool = True  # whether others that share the cores do not affect the cost
 
 
 COSTS = [
@@ -143,9 +143,9 @@ class Scaling:
     many: list[int]  # numbers that are measured with small operations only
     sizes: list[int]  # bytes
     repeat: int
-    # for each rank: a row of --start-up, with "way" and "repeat"
+    # For each rank: a row of --start-up, with "way" and "repeat"
     start_ups: list[dict] = dataclasses.field(default_factory=list)
-    # for each operation: a row of --format json, with "way", "repeat" and "ranks"
+    # For each operation: a row of --format json, with "way", "repeat" and "ranks"
     operations: list[dict] = dataclasses.field(default_factory=list)
     failures: list[dict] = dataclasses.field(default_factory=list)
 
@@ -169,7 +169,7 @@ class Scaling:
         return sorted({*self.ranks, *self.many})
 
     def _runs(self, way: Way, ranks: int) -> list[list[dict]]:
-        """The ranks' rows, by repeat; a run that failed half-way is none."""
+        """Returns the ranks' rows of each repeat, without runs that failed half-way."""
         runs: dict[int, list[dict]] = {}
         for row in self.start_ups:
             if row["way"] == way.key and row["ranks"] == ranks:
@@ -179,7 +179,7 @@ class Scaling:
     def cost(
         self, way: Way, ranks: int, cost: Cost, of_ranks: Callable[[list], float]
     ) -> float | None:
-        """The median over the repeats of the ranks' median, or of the worst one."""
+        """Returns the median over the repeats of what `of_ranks` selects, such as the worst rank's value."""
         runs = self._runs(way, ranks)
         return (
             statistics.median(of_ranks([row[cost.key] for row in rows]) for rows in runs)
@@ -196,7 +196,7 @@ class Scaling:
         return statistics.median(times) if times else None
 
     def costs_of(self, way: Way, cost: Cost) -> list[tuple[float, float]]:
-        """By ranks; of which one, Cost.of_ranks says."""
+        """Returns the cost by the number of ranks; Cost.of_ranks selects the rank's value."""
         costs = [(n, self.cost(way, n, cost, cost.of_ranks)) for n in self.all_ranks()]
         return [(n, value) for n, value in costs if value is not None]
 
@@ -204,7 +204,7 @@ class Scaling:
         return best_fit(self.costs_of(way, cost)) if cost.is_own else None
 
     def times_of(self, way: Way, size: int) -> list[tuple[float, float]]:
-        """By ranks, in microseconds."""
+        """Returns the times by the number of ranks, in microseconds."""
         times = [(n, self.p50(way, n, size)) for n in self.all_ranks()]
         return [(n, value) for n, value in times if value is not None]
 
@@ -259,7 +259,7 @@ def _block(
     fits: dict[str, Fit | None],
     digits: int,
 ) -> str:
-    """Rows by ranks, columns by ways, and below them what is extrapolated."""
+    """Returns a block with a row for each number of ranks, a column for each way, and the extrapolation."""
     below = ["grows as", "off by", *(f"{n:,}" for n in FAR)] if any(fits.values()) else []
     cells = [["ranks", *(str(n) for n in ranks), *below]]
     for way in results.ways:
@@ -279,7 +279,7 @@ def _block(
 
 
 def save_csv(results: Scaling, path: Path) -> None:
-    """A line for each figure: measured, and extrapolated."""
+    """Writes a line for each figure, which is either measured or extrapolated."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["what", "way", "ranks", "median", "worst", "extrapolated_as", "off_by"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the benchmark programs for bench/scaling: by as many ranks as are asked for."""
+"""Runs the benchmark programs for bench/scaling, with as many ranks as are asked for."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ from testbed import Testbed
 ALGORITHMS = ["auto", "ring", "recursive-doubling", "halving-doubling", "direct", "bcube"]
 GLOO_ALGORITHMS = ["ring", "bcube"]
 DEADLINE = 60  # seconds of an operation; as much again for the start and end of a launch
-OPERATIONS = 30  # with many ranks
-LINES = 12  # the last ones of the output of a launch that fails
+OPERATIONS = 30  # operations of a run with many ranks
+LINES = 12  # the last lines of a failed launch's output that are reported
 
 
 def ways_of(rails: Sequence[str], programs: Path) -> dict[str, Way]:
-    """By key. Gloo has one rail, as its label says, and makes all its connections at the start."""
+    """Returns the ways by key.
+
+    Gloo has one rail, as its label says, and makes all its connections at the start.
+    """
     names = ",".join(f"tcp:{name}" for name in rails)
     nezha = [str(programs / "nezha-bench"), "--rails", names]
     gloo = [str(programs / "gloo-bench"), "--tcp-device", rails[0]]
@@ -36,13 +39,13 @@ def ways_of(rails: Sequence[str], programs: Path) -> dict[str, Way]:
 
 
 def hosts_for(ranks: int, most: int) -> int | None:
-    """As many hosts as have equally many ranks; None if that is but one, of several ranks."""
+    """Returns the most hosts that have equally many ranks, or None if only one host would have several."""
     hosts = max(n for n in range(1, most + 1) if ranks % n == 0)
     return hosts if hosts > 1 or ranks == 1 else None
 
 
 def start_ups_of(text: str) -> list[dict]:
-    """What a rank has told of its start."""
+    """Returns the rows that a rank has printed about its start."""
     return [row for row in objects_of(text) if "first_ms" in row]
 
 
@@ -54,9 +57,9 @@ class ScaleTrials:
     ) -> None:
         self._bed = bed
         self._results = results
-        self._seconds = seconds  # of each size
+        self._seconds = seconds  # the time of each size
         self._progress = progress
-        self._done = 0  # launches
+        self._done = 0  # the number of launches so far
 
     def run(self) -> None:
         ways = self._results.ways

@@ -10,10 +10,10 @@ ALLREDUCE = "allreduce"
 
 @dataclasses.dataclass(frozen=True)
 class Collective:
-    """As nezha-bench has them; the root is rank 0."""
+    """A collective of nezha-bench; the root is rank 0."""
 
     name: str
-    busiest: str  # who sends or receives how much, which determines the wire limit
+    busiest: str  # says who sends or receives how much, which determines the wire limit
     has_data: bool = True
     has_blocks: bool = False  # the vector is made of a block for each rank, and a size is a block's
     reduces: bool = False
@@ -21,11 +21,11 @@ class Collective:
     in_place: bool = False  # each rank has a single vector
 
     def vector(self, size: int, hosts: int) -> int:
-        """The bytes of the whole vector, which the programs print as `bytes`."""
+        """Returns the bytes of the whole vector, which the programs print as `bytes`."""
         return size * hosts if self.has_blocks else size
 
     def carried(self, size: int, hosts: int) -> float:
-        """The bytes that a rank must at least send, or receive: that of the rank with the most."""
+        """Returns the bytes that the rank with the most bytes must at least send or receive."""
         if not self.has_data:
             return 0
         if self.has_blocks:
@@ -33,7 +33,7 @@ class Collective:
         return part_sent(hosts) * size if self.name == ALLREDUCE else size
 
     def options(self, sizes: list[int]) -> list[str]:
-        """Of the programs, for these sizes."""
+        """Returns the options of the programs for these sizes."""
         elements = ",".join(str(size // 4) for size in sizes)
         return [
             *(["--elements", elements] if self.has_data else []),
@@ -42,7 +42,7 @@ class Collective:
         ]
 
     def notes(self) -> list[str]:
-        """What the figures' reader has to know."""
+        """Returns what the reader of the figures has to know."""
         notes = []
         if self.has_blocks:
             notes.append("Sizes are those of a rank's block; the whole vector has one for each rank.")
@@ -95,7 +95,8 @@ COLLECTIVES = {
 
 
 def part_sent(hosts: int) -> float:
-    """In an allreduce over point-to-point links each of n ranks sends and receives at least
-    2 (n - 1) / n of the message.
+    """Returns the part of the message that each rank sends and receives in an allreduce.
+
+    Over point-to-point links each of n ranks sends and receives at least 2 (n - 1) / n of the message.
     """
     return 2 * (hosts - 1) / hosts

@@ -18,7 +18,7 @@ os.environ.setdefault("MPLCONFIGDIR", _cache.name)
 
 import matplotlib  # noqa: E402
 
-matplotlib.use("Agg")  # no display is needed
+matplotlib.use("Agg")  # No display is needed.
 import matplotlib.pyplot as plt  # noqa: E402
 from matplotlib.axes import Axes  # noqa: E402
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator  # noqa: E402
@@ -36,7 +36,7 @@ from lib.shared.results import (  # noqa: E402
 )
 from lib.shared.units import size_text, time_text  # noqa: E402
 
-# by configuration: a colour, told apart by the colour-blind too, and a marker
+# The colour and the marker of each configuration. Colour-blind people can tell these colours apart, too.
 LOOKS = {
     "one": ("#5aa7dc", "o"),
     "all": ("#0b4f8a", "s"),
@@ -44,7 +44,7 @@ LOOKS = {
     "gloo": ("#e08214", "^"),
     "gloo2": ("#9c3d10", "v"),
 }
-# of nezha on one rail or another alone
+# The colours and markers of nezha on a single rail.
 ALONE_LOOKS = [("#5aa7dc", "<"), ("#8cc5ec", ">"), ("#2f78b7", "p"), ("#b9dbf2", "h")]
 STYLE = {
     "font.size": 10,
@@ -66,13 +66,13 @@ Panel = Callable[[Axes, ResultsOf[AnyConfig]], None]
 
 
 def pictures_of(collective: str) -> list[str]:
-    """A barrier, which has one size, has none."""
+    """Returns the names of the pictures. A barrier has none, because it has one size."""
     kinds = ["png", "svg"] if COLLECTIVES[collective].has_data else []
     return [f"{collective}.{kind}" for kind in kinds]
 
 
 def looks_of(configs: Sequence[Config]) -> dict[str, tuple[str, str]]:
-    """By key."""
+    """Returns the colour and the marker of each configuration, by key."""
     alone = [config.key for config in configs if config.key not in LOOKS]
     return LOOKS | dict(zip(alone, itertools.cycle(ALONE_LOOKS)))
 
@@ -184,12 +184,12 @@ def plot(
     value: Value,
     look: tuple[str, str],
 ) -> None:
-    """A line through the medians, and a band from the smallest to the largest of the repeats."""
+    """Draws a line through the medians, and a band from the smallest to the largest of the repeats."""
     colour, marker = look
     medians, lows, highs = [], [], []
     for size in results.sizes:
         median = results.median(config, size, value)
-        # a gap where a size failed
+        # A failed size leaves a gap.
         repeats = [value(row) for row in results.rows(config, size)] if median else [math.nan]
         medians.append(median or math.nan)
         lows.append(min(repeats))
@@ -199,7 +199,7 @@ def plot(
 
 
 def _limits(results: Results) -> list[tuple[Config, str]]:
-    """One configuration for each wire limit that there is, and the line's dashes."""
+    """Returns one configuration for each wire limit, and the dashes of its line."""
     by_rate = {results.wire_rate(config): config for config in results.configs}
     rates = sorted(rate for rate in by_rate if rate)
     return [(by_rate[rate], dashes) for rate, dashes in zip(rates, itertools.cycle(LIMIT_DASHES))]
@@ -213,7 +213,7 @@ def _limit_name(results: Results, config: Config) -> str:
 
 def size_axis(axes: Axes, results: ResultsOf[AnyConfig]) -> None:
     axes.set_xscale("log", base=2)
-    step = -(-len(results.sizes) // 7)  # so many labels fit
+    step = -(-len(results.sizes) // 7)  # At most seven labels fit.
     axes.xaxis.set_major_locator(FixedLocator(results.sizes[::step]))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: size_text(size)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process that yields gives its core to."""
+"""Lets a process that yields give its core to any other process."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ AUTOGROUP = Path("/proc/sys/kernel/sched_autogroup_enabled")
 def one_group() -> Iterator[None]:
     """Has the kernel schedule all processes as one group, if that may be set.
 
-    It groups them by session, and who yields gives its core to none but those of its own group. Here
-    a rank, a switch or an mpirun with its ranks is a session, and they share cores.
+    The kernel groups processes by session, and a process that yields gives its core only to processes of
+    its own group. Here a rank, a switch or an mpirun with its ranks is a session, and they share cores.
 
-    What the setting was is kept in a file: a run that is killed leaves it for the next one to
-    restore. Of runs beside each other the first one sets and restores it.
+    A file keeps the old setting: a run that is killed leaves it for the next one to restore. If several
+    runs go on beside each other, the first one sets and restores it.
     """
     kept = STATE_DIR / "autogroup"
     with contextlib.ExitStack() as stack:
@@ -36,9 +36,9 @@ def one_group() -> Iterator[None]:
             AUTOGROUP.write_text("0")
             stack.callback(AUTOGROUP.write_text, before)
         except BlockingIOError:
-            pass  # another run has turned the groups off
+            pass  # Another run has turned the groups off.
         except FileNotFoundError:
-            pass  # the kernel has no such groups
+            pass  # The kernel has no such groups.
         except OSError as error:
             program.warn(f"small messages take longer than they need to: {error}")
         yield

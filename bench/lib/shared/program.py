@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the benchmark programs have in common: options, building, the sandbox."""
+"""The functions that the benchmark programs have in common: options, building, the sandbox."""
 
 import argparse
 import importlib.util
@@ -27,7 +27,7 @@ SWITCH_PROGRAMS = ["nezha-switch", "nezha-manager"]
 GLOO_LIBRARY = "nezha_gloo"  # the target; the file is libnezha_gloo.so
 PACKAGES = ["build", "bench"]  # groups of tools/packages
 RAILS = ["eth0=1gbit", "eth1=1gbit"]
-SANDBOX = "TESTBED_SANDBOX"  # a variable of the environment
+SANDBOX = "TESTBED_SANDBOX"  # an environment variable
 NAME = f"bench/{Path(sys.argv[0]).name}"
 
 
@@ -63,7 +63,7 @@ def whole(least: int, most: int) -> Callable[[str], int]:
 
 
 def check_rails(words: list[str]) -> dict[str, str]:
-    """As rails_of, for Testbed; ends the program if they are none."""
+    """Returns the rails for Testbed, as rails_of() does; ends the program if they are not valid."""
     try:
         rails = rails_of(words)
         parse_rails(rails)
@@ -73,7 +73,7 @@ def check_rails(words: list[str]) -> dict[str, str]:
 
 
 def rates_of(rails: dict[str, str]) -> dict[str, int | None]:
-    """Bits per second by rail, None if it is not shaped."""
+    """Returns the bits per second by rail, and None for a rail that is not shaped."""
     return {
         rail.name: None if rail.rate == "none" else bits_per_second(rail.rate)
         for rail in parse_rails(rails)
@@ -85,7 +85,7 @@ def sizes_of(text: str) -> list[int]:
 
 
 def network_of(text: str) -> dict[str, str]:
-    """The rails of a configuration: their rates joined by +, where RATExN is N of them."""
+    """Returns the rails of a configuration: `text` has their rates joined by +, and RATExN is N of them."""
     rates: list[str] = []
     for word in text.split("+"):
         times = re.fullmatch(r"(.+)x([1-9][0-9]?)", word)
@@ -122,7 +122,7 @@ def add_hosts(add: Callable[..., argparse.Action], default: int, about: str) -> 
 
 
 def rate(text: str) -> str:
-    """As tc has it."""
+    """Checks a rate, which is written as for tc, and returns it."""
     try:
         bits_per_second(text)
     except BedError as error:
@@ -131,7 +131,7 @@ def rate(text: str) -> str:
 
 
 def some_of(known: Sequence[str]) -> Callable[[str], list[str]]:
-    """Of a list of words, in the order of those that are known."""
+    """Returns a parser of a list of words, which puts them in the order of the known ones."""
 
     def chosen(text: str) -> list[str]:
         words = text.split(",")
@@ -144,7 +144,7 @@ def some_of(known: Sequence[str]) -> Callable[[str], list[str]]:
 
 
 def percent(text: str) -> float:
-    """As a part of 1."""
+    """Returns a percentage as a part of 1."""
     try:
         value = float(text.removesuffix("%"))
     except ValueError:
@@ -171,7 +171,7 @@ def add_place(add: Callable[..., argparse.Action]) -> None:
 
 
 def memory_of(hosts: int, size: int) -> int:
-    """Each host's rank has an input, an output, and as much again for what is under way."""
+    """Returns the bytes for each rank's input, its output, and as much again for messages in flight."""
     return 3 * hosts * size
 
 
@@ -202,7 +202,7 @@ def check_writable(folder: Path, option: str = "") -> None:
 
 
 def try_to_install(groups: Sequence[str]) -> int:
-    """The exit status of tools/install-packages, which says what is wrong."""
+    """Runs tools/install-packages, which says what is wrong, and returns its exit status."""
     return subprocess.run([ROOT / "tools" / "install-packages", *groups], cwd=ROOT).returncode
 
 
@@ -213,7 +213,7 @@ def install_packages(groups: Sequence[str]) -> None:
 
 
 def build(targets: Sequence[str], progress: Progress) -> None:
-    """Nothing but its last line is shown, unless it fails."""
+    """Builds the targets. It shows only the last line of the output, unless the build fails."""
     for step in (
         ["cmake", "--preset", "release"],
         ["cmake", "--build", str(BUILD), "--target", *targets],
@@ -265,10 +265,11 @@ def prepare(
     needed: Sequence[str] = PROGRAMS,
     draws: bool = True,
 ) -> None:
-    """Installs and builds; ends the program if one of those `needed` is not there, or if it `draws`
-    and cannot.
+    """Installs and builds.
+
+    It ends the program if one of those `needed` is not there, or if the program `draws` and cannot.
     """
-    # every exit takes the testbed down
+    # These signals exit, because every exit takes the testbed down.
     for sig in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(sig) != signal.SIG_IGN:  # nohup ignores SIGHUP
             signal.signal(sig, lambda number, frame: sys.exit(128 + number))
@@ -280,12 +281,12 @@ def prepare(
 
 
 def is_sandboxed() -> bool:
-    """Whether become_root() has started this program anew."""
+    """Returns whether become_root() has started this program anew."""
     return SANDBOX in os.environ
 
 
 def become_root(argv: Sequence[str]) -> None:
-    """Goes on as root of a user namespace if it is not root."""
+    """Starts the program anew as root of a user namespace, if it is not root."""
     if os.geteuid() != 0:
         tool = ROOT / "testbed" / "testbed"
         program = str(Path(sys.argv[0]).resolve())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is going on: one line that changes on a terminal, plain lines in a pipe."""
+"""Reports progress: one line that changes on a terminal, and plain lines in a pipe."""
 
 import shutil
 import sys
@@ -12,7 +12,7 @@ class Progress:
         self._start = time.monotonic()
 
     def show(self, text: str) -> None:
-        """What is under way; on a terminal alone."""
+        """Shows what is under way, on a terminal alone."""
         if self._live:
             width = shutil.get_terminal_size().columns - 1
             elapsed = time.monotonic() - self._start
@@ -20,14 +20,14 @@ class Progress:
             print(f"\r\033[K{line[:width]}", end="", file=sys.stderr, flush=True)
 
     def say(self, text: str) -> None:
-        """A step: seen in passing on a terminal, a line of its own in a pipe."""
+        """Reports a step: a terminal shows it until the next one, and a pipe gets a line of its own."""
         if self._live:
             self.show(text)
         else:
             print(text, file=sys.stderr, flush=True)
 
     def keep(self, text: str) -> None:
-        """What is to stay readable, on a terminal too."""
+        """Prints a text that stays readable, on a terminal, too."""
         self.clear()
         print(text, file=sys.stderr, flush=True)
 

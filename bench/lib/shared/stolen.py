@@ -13,34 +13,34 @@ from typing import NamedTuple
 
 from lib.shared.results import AnyConfig, ResultsOf
 
-TRIES = 6  # of a launch, until little enough CPU time is stolen
+TRIES = 6  # the most tries of a launch, until little enough CPU time is stolen
 REST = 5.0  # seconds before the next try: hosts that ration CPU time give more after idling
 KERNEL = 2  # the process whose children are the kernel's threads, if its name is KERNEL_NAME
 KERNEL_NAME = "kthreadd"  # a container has processes of its own, and any of them may be number 2
 
 
 class Taken(NamedTuple):
-    """Parts of all CPU time, 0 to 1."""
+    """The parts of all CPU time that others took, from 0 to 1."""
 
     stolen: float
     others: float
 
 
 class Usage(NamedTuple):
-    """What a process has used, in ticks."""
+    """The CPU time that a process has used, in ticks."""
 
     parent: int
     ticks: int
-    of_children: int = 0  # of children that have ended and that it has waited for
+    of_children: int = 0  # the ticks of children that have ended and that it has waited for
     name: str = ""
 
 
 def usage_of_all() -> Iterator[tuple[int, Usage]]:
     for entry in os.listdir("/proc"):
         if entry.isdigit():
-            with contextlib.suppress(OSError):  # the process has ended
+            with contextlib.suppress(OSError):  # The process may have ended.
                 stat = Path(f"/proc/{entry}/stat").read_text()
-                # proc(5), from the state on: the name before it may contain anything
+                # These are the fields of proc(5) from the state on; the name before it may contain anything.
                 name, _, rest = stat.partition("(")[2].rpartition(") ")
                 fields = rest.split()
                 user, system, *of_children = map(int, fields[11:15])
@@ -48,7 +48,7 @@ def usage_of_all() -> Iterator[tuple[int, Usage]]:
 
 
 def family(root: int, usages: dict[int, Usage]) -> set[int]:
-    """A process and its descendants."""
+    """Returns a process and its descendants."""
 
     def is_of(pid: int) -> bool:
         while pid in usages and pid != root:
@@ -63,9 +63,9 @@ def ours(usages: dict[int, Usage]) -> set[int]:
 
 
 def others(usages: dict[int, Usage]) -> set[int]:
-    """All processes but this one, its descendants and the kernel's threads.
+    """Returns all processes but this one, its descendants and the kernel's threads.
 
-    What the kernel's threads do is mostly the networks' work, and so this benchmark's.
+    The kernel's threads mostly do the work of the networks, which is part of this benchmark.
     """
     kernel = usages.get(KERNEL)
     is_there = kernel is not None and kernel.name == KERNEL_NAME
@@ -73,12 +73,12 @@ def others(usages: dict[int, Usage]) -> set[int]:
 
 
 class CpuTime(NamedTuple):
-    """Of all CPUs since the machine started, in ticks."""
+    """The time of all CPUs since the machine started, in ticks."""
 
     stolen: int
     total: int
-    by_processes: int  # all of them, as the kernel counts
-    usages: dict[int, Usage]  # of the processes that are visible here and have not ended
+    by_processes: int  # the ticks of all processes, as the kernel counts them
+    usages: dict[int, Usage]  # the processes that are visible here and have not ended
 
     @staticmethod
     def now() -> CpuTime:
@@ -93,16 +93,17 @@ class CpuTime(NamedTuple):
         )
 
     def by_us(self) -> int:
-        """This process's ticks and its descendants', which are waited for when they end."""
+        """Returns the ticks of this process and of its descendants, which are waited for when they end."""
         usages = [self.usages[pid] for pid in ours(self.usages)]
         return sum(usage.ticks + usage.of_children for usage in usages)
 
     def taken_since(self) -> Taken:
-        """Other processes count by what each of them has used since then.
+        """Returns the parts of the CPU time that others took since then.
 
-        Of a process that has ended meanwhile, its parent knows no more than its whole life's ticks,
-        most of which may be older, or nothing. Such processes, and those outside of a container,
-        have what the kernel counts beyond all processes that are seen.
+        Other processes count by what each of them has used since then. If a process has ended meanwhile,
+        its parent knows nothing of it, or only the ticks of its whole life, most of which may be older.
+        Such processes, and those outside of a container, count by the ticks that the kernel counts
+        beyond those of all processes that are seen.
         """
         then = CpuTime.now()
         new = Usage(parent=0, ticks=0)
@@ -119,12 +120,12 @@ class CpuTime(NamedTuple):
 
 
 def note(results: Sequence[ResultsOf[AnyConfig]]) -> list[str]:
-    """Nothing of stolen time on a machine from which nothing was stolen."""
+    """Returns the notes on CPU time that others took. It omits stolen time if nothing was stolen."""
     return note_of([row for each in results for row in each.measurements])
 
 
 def note_of(rows: Sequence[dict]) -> list[str]:
-    """Likewise, of these measurements."""
+    """Returns the same notes on these measurements."""
     stolen = [row["stolen"] for row in rows if "stolen" in row]
     others = [row["other_processes"] for row in rows if "other_processes" in row]
     notes = []

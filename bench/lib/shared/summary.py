@@ -43,7 +43,7 @@ def table(results: Results) -> str:
 
 
 def _limited(results: Results) -> list[Config]:
-    """Those whose rails are all shaped, if the collective has data."""
+    """Returns the configurations whose rails are all shaped, if the collective has data."""
     return [config for config in results.configs if results.wire_limit(config, results.sizes[-1])]
 
 
@@ -59,7 +59,7 @@ def _block(heading: str, results: Results, configs: list[Config], cell: Cell) ->
 
 
 def columns(heading: str, cells: list[list[str]]) -> list[str]:
-    """The lines of some columns under one heading, all of one width."""
+    """Returns the lines of some columns under one heading, all of one width."""
     widths = [max(len(cell) for cell in column) for column in cells]
     lines = [
         "  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in zip(*cells)

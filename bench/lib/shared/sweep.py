@@ -32,7 +32,7 @@ CONFIGS = {
     "gloo": "Gloo on the fastest rail (allreduce by its ring)",
     "gloo2": "Gloo on all rails: a context for each, the buffer or each block split as the rails' rates",
 }
-SMALL = 1 << 16  # bytes; up to here several sizes share a launch
+SMALL = 1 << 16  # bytes; up to this size several sizes share a launch
 GROUP = 4  # sizes that share a launch
 SLOW = 5e6  # microseconds; launches that take longer are announced in a pipe too
 FAILURES_ALLOWED = 2  # after this many failed launches a configuration is left out
@@ -41,7 +41,7 @@ FAILURES_ALLOWED = 2  # after this many failed launches a configuration is left 
 def make_configs(
     keys: Sequence[str], rails: dict[str, int | None], programs: Path
 ) -> list[Config]:
-    """One for each key; of EACH one for each rail."""
+    """Returns a configuration for each key, and for the key EACH one for each rail."""
     configs = []
     for key in keys:
         if key == EACH:
@@ -79,7 +79,7 @@ def make_config(key: str, rails: dict[str, int | None], programs: Path) -> Confi
 
 
 def set_variables() -> list[str]:
-    """Those that change what is compared: every rank inherits them."""
+    """Returns the environment variables that change what is compared, because every rank inherits them."""
     of_interest = ("NEZHA_", "GLOO_", "OMPI_", "UCX_", "MPIR_")
     return [f"{name}={value}" for name, value in os.environ.items() if name.startswith(of_interest)]
 
@@ -91,7 +91,7 @@ def describe_machine() -> dict[str, str | int]:
                 ["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True
             )
             return done.stdout.strip()
-        except OSError:  # no git
+        except OSError:  # Git is not installed.
             return ""
 
     models = [
@@ -110,21 +110,22 @@ def describe_machine() -> dict[str, str | int]:
 
 
 def groups_of(sizes: Sequence[int]) -> list[list[int]]:
-    """What is run by one launch."""
+    """Returns the sizes of each launch."""
     small = [size for size in sizes if size <= SMALL]
     groups = [small[i : i + GROUP] for i in range(0, len(small), GROUP)]
     return groups + [[size] for size in sizes if size > SMALL]
 
 
 def warm_up(size: int) -> int:
-    """Iterations before the clock runs, of a vector of so many bytes: enough for connections to be
-    made and stripes' rates learned.
+    """Returns the number of iterations before the clock runs, for a vector of `size` bytes.
+
+    They are enough to make the connections and to learn the rates of stripes.
     """
     return 10 if size < 1 << 20 else 3 if size < 1 << 24 else 2
 
 
 def objects_of(text: str) -> list[dict]:
-    """The lines of JSON that a program has printed; one cut off, as of one killed, is none."""
+    """Returns the lines of JSON that a program has printed, without a line that is cut off by a kill."""
     objects = []
     for line in text.splitlines():
         with contextlib.suppress(ValueError):
@@ -133,7 +134,7 @@ def objects_of(text: str) -> list[dict]:
 
 
 def rows_of(text: str) -> list[dict]:
-    """The results among them."""
+    """Returns the lines of JSON that are results."""
     return [row for row in objects_of(text) if {"bytes", "p50_us"} <= row.keys()]
 
 
@@ -146,10 +147,10 @@ def launch(
     start: Callable[[list[str]], list[Process]] | None = None,
     collective: str = ALLREDUCE,
 ) -> tuple[list[dict], list[str]]:
-    """One run of a program on all hosts: its rows, and what went wrong.
+    """Runs a program on all hosts once, and returns its rows and what went wrong.
 
-    `start` starts it, if not the testbed on every host; the first process has the rows then.
-    `meanwhile` is called when the ranks have started, and is to return when one has ended.
+    `start` starts the program; without it, the testbed starts it on every host. The first process has the
+    rows. `meanwhile` is called when the ranks have started, and must return when one has ended.
     """
     about = COLLECTIVES[collective]
     with tempfile.TemporaryDirectory(dir=bed.shared) as store:
@@ -184,12 +185,12 @@ class Sweep(Generic[AnyConfig]):
     ) -> None:
         self._bed = bed
         self._results = results
-        self._seconds = seconds  # for each size, configuration and repeat
+        self._seconds = seconds  # the time of each size, configuration and repeat
         self._progress = progress
         self._groups = groups or groups_of(results.sizes)  # groups of sizes, with a launch for each
         self._most_stolen = most_stolen  # part of the CPU time; launches with more are repeated
         self._failed_launches = {config.key: 0 for config in results.configs}
-        self._done = 0  # how many of all sizes, configurations and repeats
+        self._done = 0  # the number of measurements so far
 
     def run(self) -> None:
         configs = self._results.configs
@@ -231,7 +232,7 @@ class Sweep(Generic[AnyConfig]):
     def _launch_undisturbed(
         self, config: AnyConfig, sizes: list[int]
     ) -> tuple[list[dict], list[str]]:
-        """As _launch, again while too much is stolen; of these the run with the least counts."""
+        """Launches again while too much CPU time is stolen; the run with the least stolen time counts."""
         best: list[dict] = []
         for attempt in range(stolen.TRIES):
             if attempt:
@@ -250,8 +251,8 @@ class Sweep(Generic[AnyConfig]):
         return best, []
 
     def _launch(self, config: AnyConfig, sizes: list[int]) -> tuple[list[dict], list[str]]:
-        """One run of a program on all hosts: its rows, and what went wrong."""
-        # an operation's deadline: far beyond what it should take
+        """Runs a program on all hosts once, and returns its rows and what went wrong."""
+        # The deadline of an operation is far beyond the time that it should take.
         seconds = 10 + 10 * (self._results.wire_limit(config, sizes[-1]) or 0) / 1e6
         command = [
             *config.command,
@@ -264,7 +265,7 @@ class Sweep(Generic[AnyConfig]):
         return launch(self._bed, command, sizes, patience, start=start, collective=collective)
 
     def _measured(self, config: AnyConfig, sizes: list[int]) -> float:
-        """For how many seconds each of the sizes is measured."""
+        """Returns the seconds for which each of the sizes is measured."""
         return self._seconds
 
     def _warm_up(self, config: AnyConfig, sizes: list[int]) -> int:

@@ -8,7 +8,7 @@ UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def parse_size(text: str) -> int:
-    """Bytes of float32: 4, 1K, 64M; K may be written k, Ki or ki, and so may the others."""
+    """Returns the bytes of float32 elements: 4, 1K, 64M; K may be k, Ki or ki, and so may the others."""
     digits, unit = text, 1
     match = re.fullmatch(r"(.*)([KMG])i?", text, re.IGNORECASE)
     if match:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training step's communication as Horovod has it: gradients become ready from the last layer to the
-first, and a cycle's are fused into buffers.
+"""The communication of a training step with Horovod. Gradients become ready from the last layer to the
+first, and the gradients of a cycle are fused into buffers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from lib.training.models import FLOAT, Model
 
 FUSION_THRESHOLD = 64 << 20  # bytes: HOROVOD_FUSION_THRESHOLD's default
 CYCLE = 1000.0  # microseconds: HOROVOD_CYCLE_TIME's default
-BACKWARD = 2  # times the forward pass's operations: gradients of the inputs and of the weights
+BACKWARD = 2  # forward passes; the backward pass computes gradients of the inputs and of the weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,14 +33,15 @@ class Operation:
 
 
 def step_flops(model: Model, batch: int) -> int:
-    """Of one rank's step: forward and back."""
+    """Returns the floating-point operations of one rank's step, forward and backward."""
     return (1 + BACKWARD) * batch * model.flops()
 
 
 def gradients(model: Model, computation: float, scale: int) -> list[Tensor]:
-    """In the order in which they become ready, if the step's computation takes so many microseconds.
+    """Returns the gradients in the order in which they become ready.
 
-    Tensors have a part of 1 / scale of their elements, at least one.
+    `computation` is the microseconds of the step's computation. A tensor has 1 / scale of its elements, but
+    at least one.
     """
     per_flop = computation / step_flops(model, 1)
     now = per_flop * model.flops()
@@ -52,10 +53,10 @@ def gradients(model: Model, computation: float, scale: int) -> list[Tensor]:
 
 
 def fused(sizes: Sequence[int], threshold: int) -> list[int]:
-    """Buffers in which tensors that are ready at once are sent, in their order.
+    """Returns the sizes of the buffers in which tensors that are ready at once are sent, in their order.
 
-    As Horovod does it, a buffer also takes tensors from behind one that does not fit. A tensor beyond
-    the threshold goes alone.
+    As in Horovod, a buffer also takes tensors from behind one that does not fit. A tensor beyond the
+    threshold goes alone.
     """
     left = list(sizes)
     buffers = []
@@ -72,7 +73,7 @@ def fused(sizes: Sequence[int], threshold: int) -> list[int]:
 
 
 def operations_of(tensors: Sequence[Tensor], threshold: int, cycle: float) -> list[Operation]:
-    """What is sent at the ends of cycles of so many microseconds."""
+    """Returns the operations that begin at the ends of cycles of `cycle` microseconds."""
     by_cycle: dict[int, list[int]] = {}
     for tensor in tensors:
         by_cycle.setdefault(math.ceil(tensor.ready / cycle), []).append(tensor.size)
@@ -86,12 +87,12 @@ def operations_of(tensors: Sequence[Tensor], threshold: int, cycle: float) -> li
 
 
 def after_computation(operations: Sequence[Operation]) -> list[Operation]:
-    """The same with all of the computation before the first operation."""
+    """Returns the same operations with all of the computation before the first one."""
     total = sum(each.gap for each in operations)
     return [Operation(0 if i else total, each.size) for i, each in enumerate(operations)]
 
 
 def trace_text(operations: Sequence[Operation], comment: str) -> str:
-    """As `nezha-bench replay` reads it."""
+    """Returns the trace in the form that `nezha-bench replay` reads."""
     lines = [f"# {comment}", *(f"{each.gap:.1f} {each.size}" for each in operations)]
     return "\n".join(lines) + "\n"

@@ -11,7 +11,7 @@ FLOAT = 4  # bytes of a parameter
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """What a layer takes or gives of one image."""
+    """The shape of a layer's input or output for one image."""
 
     channels: int
     side: int  # the width and the height
@@ -34,19 +34,19 @@ class Conv:
         return Shape(self.channels, side)
 
     def tensors(self, given: Shape) -> list[int]:
-        """The parameters of the weights and of the bias."""
+        """Returns the numbers of parameters of the weights and of the bias."""
         seen = given.channels // self.groups
         return [self.channels * seen * self.kernel**2, self.channels]
 
     def flops(self, given: Shape) -> int:
-        """Of one image's forward pass; a multiplication and an addition are two."""
+        """Returns the operations of one image's forward pass; a multiplication and an addition are two."""
         weights, _ = self.tensors(given)
         return 2 * weights * self.output(given).side ** 2
 
 
 @dataclasses.dataclass(frozen=True)
 class Pool:
-    """Has no parameters, and hardly any operations."""
+    """A pooling layer, which has no parameters, and hardly any operations."""
 
     kernel: int
     stride: int
@@ -63,7 +63,7 @@ class Pool:
 
 @dataclasses.dataclass(frozen=True)
 class Linear:
-    """Fully connected."""
+    """A fully connected layer."""
 
     outputs: int
 
@@ -79,10 +79,10 @@ class Linear:
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What a layer of a network comes to."""
+    """The parameters and the operations of a layer of a network."""
 
-    tensors: list[int]  # parameters of each
-    flops: int  # of one image's forward pass
+    tensors: list[int]  # the numbers of parameters
+    flops: int  # the operations of one image's forward pass
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Model:
     layers: Sequence[Conv | Pool | Linear]
 
     def work(self) -> list[Work]:
-        """By layer, from the first to the last."""
+        """Returns the work of each layer, from the first to the last."""
         work = []
         given = self.image
         for layer in self.layers:
@@ -104,7 +104,7 @@ class Model:
         return sum(sum(layer.tensors) for layer in self.work())
 
     def flops(self) -> int:
-        """Of one image's forward pass."""
+        """Returns the operations of one image's forward pass."""
         return sum(layer.flops for layer in self.work())
 
 
@@ -113,8 +113,8 @@ def _vgg_block(*channels: int) -> list[Conv | Pool]:
 
 
 MODELS = {
-    # A. Krizhevsky, I. Sutskever, G. Hinton, NIPS 2012. Two groups were on two GPUs. Its images of 224
-    # must have 227 for the 55 that the paper gives as the first layer's output.
+    # A. Krizhevsky, I. Sutskever, G. Hinton, NIPS 2012. Its two groups ran on two GPUs. The paper gives
+    # images with a side of 224, but its output of 55 for the first layer needs a side of 227.
     "alexnet": Model(
         "AlexNet",
         Shape(3, 227),

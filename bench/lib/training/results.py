@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What bench/training measured (training.json), beside Nezha's Table IV and the law in it."""
+"""The measurements of bench/training (training.json), beside Nezha's Table IV and the law in it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lib.training.horovod_trace import CYCLE, FUSION_THRESHOLD, step_flops
 from lib.training.models import FLOAT, MODELS
 
 DATA = "training.json"
-COPIES = ["one", "two", "three"]  # of equal rails
+COPIES = ["one", "two", "three"]  # numbers of equal rails
 # Nezha's Table IV: images a second on 4 nodes of a GPU each, with 1, 2 and 3 NICs.
 TABLE_IV = {
     ("alexnet", 32): (215.7, 319.0, 376.8),
@@ -29,7 +29,7 @@ BASE_BATCH = 32  # the batch from which the computation's rate is derived
 
 
 def rest_by_communication(model: str) -> float:
-    """What Table IV has, by its law: a step takes rest + communication / NICs."""
+    """Returns rest / communication in Table IV, by its law that a step takes rest + communication / NICs."""
     one, two = (1 / speed for speed in TABLE_IV[model, BASE_BATCH][:2])
     communication = 2 * (one - two)
     return (one - communication) / communication
@@ -52,13 +52,13 @@ class Way:
     key: str
     label: str
     library: str  # nezha or gloo
-    layout: str  # which rails: one of COPIES, or unequal
+    layout: str  # the rails: one of COPIES, or unequal
     rails: list[str]
     command: list[str]
 
     @property
     def copies(self) -> int:
-        """How many equal rails; 0 if they are not equal."""
+        """The number of equal rails; 0 if they are not equal."""
         return COPIES.index(self.layout) + 1 if self.layout in COPIES else 0
 
 
@@ -72,7 +72,7 @@ class Training:
     workloads: list[Workload]
     ways: list[Way]
     repeat: int
-    # a row of `replay --format json`, with "model", "batch", "way" and "repeat"
+    # Each one is a row of `replay --format json`, with "model", "batch", "way" and "repeat"
     rows: list[dict] = dataclasses.field(default_factory=list)
     failures: list[dict] = dataclasses.field(default_factory=list)
 
@@ -80,27 +80,27 @@ class Training:
         path.write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n")
 
     def size(self, workload: Workload) -> float:
-        """The bytes of a step."""
+        """Returns the bytes of a step."""
         return FLOAT * MODELS[workload.model].parameters() / self.scale
 
     def wire_time(self, workload: Workload) -> float:
-        """The microseconds that a step's communication takes on the first rail at best."""
+        """Returns the microseconds that a step's communication takes on the first rail at best."""
         rate = next(iter(self.rails.values())) * TCP_CEILING / 8e6  # bytes a microsecond
         return part_sent(self.hosts) * self.size(workload) / rate
 
     def flops_rate(self, model: str) -> float:
-        """Operations a second at which computation and communication are as in Table IV."""
+        """Returns the operations a second at which computation and communication are as in Table IV."""
         base = Workload(model, BASE_BATCH)
         time = rest_by_communication(model) * self.wire_time(base)
         return step_flops(MODELS[model], BASE_BATCH) / time * 1e6
 
     def computation(self, workload: Workload) -> float:
-        """Microseconds of a step."""
+        """Returns the microseconds of a step's computation."""
         flops = step_flops(MODELS[workload.model], workload.batch)
         return flops / self.flops_rate(workload.model) * 1e6
 
     def median(self, workload: Workload, way: Way, member: str) -> float | None:
-        """Of the repeats; None if all failed."""
+        """Returns the median of the repeats, or None if all failed."""
         values = [
             row[member]
             for row in self.rows
@@ -117,7 +117,7 @@ class Training:
         return next(found, None)
 
     def law(self, workload: Workload, way: Way) -> float | None:
-        """The step as the library's run on one rail tells it: rest + communication / rails."""
+        """Returns the step that the library's run on one rail predicts: rest + communication / rails."""
         one = self.way(way.library, "one")
         if one is None or way.copies == 0:
             return None

@@ -25,13 +25,13 @@ from lib.training.results import Training, Way, Workload
 from processes import finish
 from testbed import Testbed
 
-LINES = 12  # the last ones of the output of a launch that fails
+LINES = 12  # the last lines of a failed launch's output that are reported
 
 
 @dataclasses.dataclass(frozen=True)
 class Effort:
     warm_up: int  # steps
-    steps: int  # timed; and as many without computation
+    steps: int  # timed steps; as many are also timed without computation
 
 
 FULL = Effort(4, 6)
@@ -39,7 +39,7 @@ QUICK = Effort(3, 3)
 
 
 def ways_of(layouts: dict[str, list[str]], programs: Path) -> list[Way]:
-    """Both libraries on each layout's rails."""
+    """Returns the ways: both libraries on each layout's rails."""
     ways = []
     for layout, rails in layouts.items():
         nezha = [str(programs / "nezha-bench"), "--rails", ",".join(f"tcp:{r}" for r in rails)]
@@ -73,7 +73,7 @@ class TrainingTrials:
         self._traces = traces
         self._effort = effort
         self._progress = progress
-        self._done = 0  # launches
+        self._done = 0  # the number of launches so far
 
     def run(self) -> None:
         ways = self._results.ways
@@ -108,7 +108,7 @@ class TrainingTrials:
         self._progress.say(f"{head}: {time_text(rows[0]['step_p50_us'])}")
 
     def _launch(self, workload: Workload, way: Way) -> tuple[list[dict], list[str]]:
-        # the time of many steps on the slowest rail alone
+        # The deadline is the time of many steps on the slowest rail alone.
         slowest = min(self._results.rails[rail] for rail in way.rails)
         fastest = max(self._results.rails.values())
         step = self._results.computation(workload) + self._results.wire_time(workload) * (
