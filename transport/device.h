@@ -33,7 +33,7 @@ class Acceptor {
   ~Acceptor() = default;
 };
 
-// What a rail has carried; see RailStats. It is written under Progress's lock.
+// Counters of what a rail has carried; see RailStats. They are written under Progress's lock.
 struct RailCounters {
   uint64_t bytes_sent = 0;
   uint64_t bytes_received = 0;

@@ -38,7 +38,7 @@ struct Dialect {
   // Prints what --list-rails shows. It is null if the program has no such option, and neither
   // --ports nor --await-switch nor --rails-report.
   void (*list_rails)() = nullptr;
-  // Whether the program replays traces, because its library has operations in the background.
+  // The program replays traces, because its library has operations in the background.
   bool replays = false;
   // The text of --help-env for a library whose environment variables give defaults; empty for
   // others.
